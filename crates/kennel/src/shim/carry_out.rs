@@ -1,4 +1,4 @@
-//! What the engine says is to be done, done.
+//! Carries out the engine's actions.
 
 use std::io;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::{Shim, few_descriptors, record_ancestors};
 use crate::election::{self, Elected, Outcome};
 use crate::stopped::StoppedProcess;
 
-/// What is left of a tree that lost both its guardians gets this long after SIGTERM.
+/// Time between SIGTERM and SIGKILL for a tree that lost its warden and its served process.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 
 impl Shim {
-    /// Carries out all actions there are, and those that follow from them.
+    /// Carries out all pending actions, and those that follow from them.
     pub(super) fn carry_out(&mut self) {
         while let Some(action) = self.engine.poll_action() {
             match action {
@@ -72,7 +72,7 @@ impl Shim {
                     let closed = writer_is_gone(&self.stdin);
                     self.engine.handle(Event::InputChecked { closed }, self.now);
                 }
-                Action::Warn(words) => crate::warn(&words),
+                Action::Warn(message) => crate::warn(&message),
                 Action::PassStderr(line) => self.to_stderr.push(line.as_bytes()),
                 Action::List(Listing::Hibernating) => self.list_hibernating(),
                 Action::List(Listing::Nothing) => self.listed = None,
@@ -82,7 +82,7 @@ impl Shim {
         }
     }
 
-    /// A stopped process of the session's own server. What cannot be checked at is not reported.
+    /// A stopped process of the dedicated server. Processes that cannot be read are not reported.
     fn stopped(&self) -> Option<StoppedProcess> {
         let server = self.server.as_ref()?;
         let stopped = server.tree.stopped().unwrap_or_default();
@@ -112,10 +112,10 @@ impl Shim {
         few_descriptors::retry_with_higher_limit(start)
     }
 
-    /// A subreaper only now: a daemon that an election starts must not become our child.
+    /// Becomes a subreaper only before the first server starts: a daemon that an election starts must not become our child.
     fn prepare_for_a_tree(&self) -> io::Result<()> {
         if let Some(records) = self.records.get() {
-            // Only where an earlier session was killed together with its warden.
+            // There are leftovers only if an earlier session was killed together with its warden.
             let _ = tree::end_leftovers(records.trees.handle(), LEFTOVER_TERM);
         }
         tree::become_subreaper()
@@ -137,14 +137,14 @@ impl Shim {
                 .handshake_request()
                 .map(<[u8]>::to_vec);
         }
-        // While a thread elects: the process that started us may exit soon. Where a daemon answers at once, the app is
+        // Runs while a thread elects: the process that started us may exit soon. If a daemon answers at once, the app is
         // answered first.
         let starter = &mut self.starter;
         match election::elect(wanted, || record_ancestors(starter)) {
             Ok(Elected::AtOnce(outcome)) => self.handle_outcome(outcome),
             Ok(Elected::Pending(pending)) => self.await_election(pending),
             Err(error) => self.handle_outcome(Outcome::Solo {
-                why: format!("no thread for an election: {error}"),
+                why: format!("cannot start the election thread: {error}"),
             }),
         }
     }

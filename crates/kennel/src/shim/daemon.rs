@@ -1,4 +1,4 @@
-//! The shim as a daemon's client: what an election found, and what the daemon sends.
+//! The shim as a daemon's client: outcomes of elections, and input from the daemon.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use super::input::handle_too_long_line;
 use super::{MAX_QUEUED_BYTES, Shim};
 use crate::election::{Greeted, Outcome, Pending};
 
-/// An election that a thread decides.
+/// An election that runs in a thread.
 #[derive(Debug)]
 pub(super) struct ElectionPending {
     pub(super) pending: Pending,
-    /// Rings once it is decided.
+    /// Becomes readable once the election is decided.
     _decided: Source<Arc<Waker>>,
 }
 
@@ -28,7 +28,7 @@ impl Shim {
         match Source::with(&self.reactor, pending.decided(), token, interest) {
             Ok(_decided) => self.election = Some(ElectionPending { pending, _decided }),
             Err(error) => self.handle_outcome(Outcome::Solo {
-                why: format!("no event for an election: {error}"),
+                why: format!("cannot wait for the election thread: {error}"),
             }),
         }
     }
@@ -77,7 +77,7 @@ impl Shim {
         }
         let conn_count = self.conn_count;
         while conn_count == self.conn_count && self.take_line_of_daemon() {
-            // A control message may have another connection used, or this one closed, before its next line is read.
+            // A control message may replace or close the connection before its next line is read.
             self.carry_out();
         }
         if read.is_none() && conn_count == self.conn_count {

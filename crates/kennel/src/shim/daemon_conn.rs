@@ -1,5 +1,5 @@
-//! A daemon as the shim's upstream: one socket (and perhaps pipes beside it), lines both ways, and Kennel's own words
-//! among them.
+//! The connection to a daemon as upstream: one socket, perhaps pipes beside it, with lines of the session and control
+//! messages in both directions.
 
 use std::io::{self, PipeReader, Write};
 
@@ -17,16 +17,16 @@ use crate::lines::{Inbox, Outbox, SMALL_READ};
 pub(crate) struct DaemonConn {
     socket: Source<Stream>,
     pipes: Pipes,
-    /// What came received with what was read.
+    /// Handles passed with the bytes that were read.
     received: Vec<Handle>,
-    /// Of the channel that we write to.
+    /// Buffer size of the socket or pipe that we write to.
     buffer: BufferSize,
     pub(crate) daemon: Option<ProcessRef>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
-    /// Bytes for the daemon that were dropped_bytes, because it reads no more.
+    /// Bytes for the daemon that were dropped because it no longer reads.
     dropped_bytes: usize,
-    /// Some of them were not the session's.
+    /// Some of those were not the session's.
     dropped_control_lines: bool,
     input_ended: bool,
 }
@@ -47,7 +47,7 @@ impl DaemonConn {
         }
     }
 
-    /// Writes what it takes now. One that takes no more tells so when it is read.
+    /// Writes queued bytes until the write would block. A closed peer is noticed on read.
     pub(crate) fn flush(&mut self) {
         let (socket, pipes, buffer) = (&*self.socket, &self.pipes, &self.buffer);
         let written = self
@@ -72,7 +72,7 @@ impl DaemonConn {
         }
     }
 
-    /// Sends the beginning of a long line, before all of it has come.
+    /// Sends the beginning of a long line before its end was read.
     pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
         let (socket, pipes, buffer) = (&*self.socket, &self.pipes, &self.buffer);
         self.to.send_ahead(from_app, |bytes| {
@@ -80,7 +80,7 @@ impl DaemonConn {
         });
     }
 
-    /// Says that no more will come; answers still do.
+    /// Closes the sending half; responses still arrive.
     pub(crate) fn end_input(&mut self) {
         if !self.input_ended {
             self.input_ended = true;
@@ -91,12 +91,12 @@ impl DaemonConn {
         }
     }
 
-    /// The daemon offers pipes, or turns to them.
+    /// Handles `!pipes`: the daemon offers pipes, or uses them from now on.
     pub(super) fn take_pipes(&mut self, reactor: &Reactor) {
         self.pipes.handle_message(&mut self.received, reactor);
     }
 
-    /// Says what is waited for: what it writes, if it is listened to, and room for what waits.
+    /// Updates the poll interest: input if `reads`, and output if bytes are queued.
     pub(super) fn set_interest(&self, reads: bool) -> io::Result<()> {
         let has_queued = !self.to.is_empty();
         let when = |wanted: bool, interest| if wanted { interest } else { Interest::NONE };
@@ -113,7 +113,7 @@ impl DaemonConn {
         })
     }
 
-    /// Reads what it said: how many bytes; `None` once it is gone. At most [`SMALL_READ`] bytes if `little`.
+    /// Reads once: the number of bytes, or `None` once the daemon is gone. At most [`SMALL_READ`] bytes if `is_small`.
     pub(crate) fn read(&mut self, is_small: bool) -> Option<usize> {
         let from_pipe = |from: &mut Inbox, pipe: &Source<PipeReader>| match is_small {
             true => from.read_small(pipe),
@@ -121,7 +121,7 @@ impl DaemonConn {
         };
         let read = match (self.pipes.reader(), &self.pipes) {
             (Some(pipe), _) => match from_pipe(&mut self.from, pipe) {
-                // It is gone, though another process may hold its pipe.
+                // The daemon is gone, though another process may have its pipe open.
                 Err(error)
                     if error.kind() == io::ErrorKind::WouldBlock && is_hung_up(&self.socket) =>
                 {
@@ -129,7 +129,7 @@ impl DaemonConn {
                 }
                 read => read,
             },
-            // In the middle of a long line it is read without, and faster: what came received is lost, and offered again.
+            // In a long line, a plain read is faster: handles passed with it are lost, and offered again.
             (None, Pipes::None) if self.from.len() == 0 => {
                 self.from
                     .receive_with(&self.socket, SMALL_READ, &mut self.received)
@@ -147,13 +147,13 @@ impl DaemonConn {
         }
     }
 
-    /// What the daemon's process does, if that can be seen.
+    /// The activity of the daemon's process, if it can be read.
     pub(super) fn daemon_work(&self) -> Option<Activity> {
         self.daemon.as_ref().and_then(stuck::work_of)
     }
 }
 
-/// Writes some of `all` bytes that are to be written.
+/// Writes some bytes of `all` bytes to be written, to the socket or the pipe.
 fn write_some(
     socket: &Stream,
     pipes: &Pipes,
@@ -188,12 +188,12 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// A conn, and the daemon at its other end.
+    /// A connection, and the daemon at its other end.
     struct Stage {
         reactor: Reactor,
         conn: DaemonConn,
         daemon: UnixStream,
-        /// The same, for what it passing_socket.
+        /// The daemon's socket again, to pass descriptors.
         passing_socket: Stream,
     }
 
@@ -214,7 +214,7 @@ mod tests {
             }
         }
 
-        /// Hands over the ends of two pipes; returns what the daemon keeps: to listen to, and to speak into.
+        /// Passes the ends of two pipes; returns the daemon's ends: to read from, and to write to.
         fn offer(&self) -> (io::PipeReader, io::PipeWriter) {
             let (from_shim, its_output) = io::pipe().unwrap();
             let (its_input, to_shim) = io::pipe().unwrap();
@@ -228,7 +228,7 @@ mod tests {
             (from_shim, to_shim)
         }
 
-        /// The next line of MCP, for which it does as the shim does. Every wait is for an event.
+        /// The next line of MCP, read as the shim does. Every wait is for an event.
         fn line(&mut self) -> String {
             loop {
                 while let Some(line) = self.conn.from.next_line() {
@@ -247,7 +247,7 @@ mod tests {
             }
         }
 
-        /// The next thing that is received_bytes on the socket.
+        /// Expects these bytes on the socket.
         fn expect_bytes(&mut self, bytes: &[u8]) {
             let mut received_bytes = vec![0; bytes.len()];
             self.daemon.read_exact(&mut received_bytes).unwrap();
@@ -282,7 +282,7 @@ mod tests {
         stage.conn.to.push(b"in the pipe");
         stage.conn.flush();
         assert_eq!(read(&from_shim), b"in the pipe\n");
-        // Said in the pipe already, and received_bytes after what is still on the socket.
+        // Written to the pipe first, and read after the bytes that are still on the socket.
         to_shim.write_all(b"three\n").unwrap();
         stage.daemon.write_all(b"two\n!pipes\n").unwrap();
         assert_eq!(stage.line(), "two");

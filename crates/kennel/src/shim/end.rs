@@ -1,4 +1,4 @@
-//! How a session ends, and what it says about that.
+//! How a session ends, and its message about that.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,31 +12,31 @@ use kennel_sys::io::{Waitable, input_ends_within};
 use kennel_sys::starter::Role;
 use kennel_sys::stdio::Output;
 
-/// A process that is killed closes its descriptors one after the other: what it closes last is closed within this time.
-const CLOSE_TIME: Duration = Duration::from_millis(200);
+/// Maximum time to wait for stdin to close too: a killed process closes its descriptors one after the other.
+const MAX_CLOSE_TIME: Duration = Duration::from_millis(200);
 
 /// How the shim ends.
 pub(super) enum End {
     /// The engine decided so.
     Decided(engine::shim::End),
-    /// The app is gone; how that was seen, unless it closed its side as well.
+    /// The app is gone; how that was noticed, unless stdin is closed as well.
     AppIsGone(Option<NoticedBy>),
-    /// Our stdout takes nothing, and not because its reader is gone: its disk is full, for example.
+    /// A write to stdout failed though it has a reader: its disk is full, for example.
     CannotWrite(io::Error),
     Signal(Signal),
 }
 
-/// How it was seen that the app is gone, where it did not close its side.
+/// How the end of the app was noticed while stdin is open.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NoticedBy {
     /// The process of this role ended.
     Starter(Role),
-    /// Nobody reads our stdout.
+    /// Our stdout has no reader.
     Reader,
 }
 
 impl NoticedBy {
-    /// For the person who wonders why the session ended.
+    /// The message that explains the end of the session.
     fn message(self) -> &'static str {
         match self {
             NoticedBy::Starter(Role::Parent) => {
@@ -51,18 +51,18 @@ impl NoticedBy {
                 "the session ends: the process that made its stdin is gone, and no ancestor holds the other end; \
                  KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            NoticedBy::Reader => "the session ends: nobody reads its stdout any more",
+            NoticedBy::Reader => "the session ends: its stdout has no reader any more",
         }
     }
 }
 
 impl End {
-    /// The app is gone. Who closed its side of `stdin` as well has told us by that.
+    /// How the session ends after the app is gone. No message is needed if `stdin` is closed as well.
     pub(super) fn after_app_gone(stdin: &impl Waitable, noticed_by: NoticedBy) -> End {
-        End::AppIsGone((!input_ends_within(stdin, CLOSE_TIME)).then_some(noticed_by))
+        End::AppIsGone((!input_ends_within(stdin, MAX_CLOSE_TIME)).then_some(noticed_by))
     }
 
-    /// A write to `stdout` failed.
+    /// How the session ends after a failed write to `stdout`.
     pub(super) fn from_stdout_error(
         stdin: &impl Waitable,
         stdout: &Output,
@@ -74,9 +74,9 @@ impl End {
         }
     }
 
-    /// Says why, where neither EOF nor a signal does. Never waits for a reader.
+    /// Reports why the session ends, unless EOF or a signal is the reason. Never waits for a reader.
     pub(super) fn report(&self) {
-        let words: Cow<'_, str> = match self {
+        let message: Cow<'_, str> = match self {
             End::AppIsGone(Some(noticed_by)) => noticed_by.message().into(),
             End::CannotWrite(error) => {
                 format!("the session ends: cannot write to stdout: {error}").into()
@@ -88,9 +88,10 @@ impl End {
             End::Decided(engine::shim::End::Refused { why: Some(why), .. }) => why.into(),
             End::Decided(_) | End::AppIsGone(None) | End::Signal(_) => return,
         };
-        crate::fail(&words);
+        crate::fail(&message);
     }
 
+    /// The exit code of the shim.
     pub(super) fn code(self) -> ExitCode {
         ExitCode::from(match self {
             End::AppIsGone(_) => 0,
@@ -111,7 +112,7 @@ impl End {
     }
 }
 
-/// Whether nobody can write to it any more.
+/// Whether no process can write to it any more.
 pub(super) fn writer_is_gone(input: &impl Waitable) -> bool {
     input_ends_within(input, Duration::ZERO)
 }

@@ -1,13 +1,13 @@
-//! What an event of the shim's reactor is about.
+//! Event sources of the shim and their tokens.
 
 use kennel_sys::io::Token;
 
-/// What an event is about.
+/// The source of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum EventSource {
     Signals,
-    /// A process whose end is the end of the session.
+    /// A process whose exit ends the session.
     Starter,
     Stdin,
     Stdout,
@@ -42,8 +42,8 @@ impl EventSource {
     }
 
     pub(super) fn of(token: Token) -> Option<EventSource> {
-        let place = usize::try_from(token.0).ok()?;
-        EventSource::ALL.get(place).copied()
+        let index = usize::try_from(token.0).ok()?;
+        EventSource::ALL.get(index).copied()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the shim hears, and what it does about it: from its app, its own server and that one's warden.
+//! Input from the app, the dedicated server and its warden, and the events that follow from it.
 
 use std::io;
 use std::time::Instant;
@@ -23,17 +23,18 @@ use crate::server_process::ending;
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt, is_shortage};
 
-/// In so many reads, all that a pipe can hold is read.
+/// Number of reads that empty a full pipe.
 const MAX_PIPE_READS: usize = 64;
 
 impl Shim {
+    /// Handles the events of one wait. Returns how the session ends, if it does now.
     pub(super) fn handle_events(&mut self, ready: &Ready) -> io::Result<Option<End>> {
         while ready.signalled
             && let Some(signal) = self.signals.next()
         {
             match signal {
                 STOP_SERVER => self.handle_stop_signal(),
-                // What outlived an earlier server is our child, and leaves us its own.
+                // Processes that outlived an earlier server are our children now, and so are their orphans.
                 Signal::CHILD => tree::reap_kept(&[]),
                 _ => return Ok(Some(End::Signal(signal))),
             }
@@ -56,7 +57,7 @@ impl Shim {
         if ready.server_readable {
             self.read_server();
         }
-        // Some reports may have been taken in when the server was lost.
+        // Some reports may have been read when the server was lost.
         if ready.warden_readable || self.has_reports() {
             while self.server.as_ref().is_some_and(|it| it.has_report())
                 && self.read_warden_report()
@@ -76,7 +77,7 @@ impl Shim {
         Ok(None)
     }
 
-    /// Somebody who was watched has ended. Goes on with the app, if that is another.
+    /// Handles the exit of a watched process. `Ok` if the app still runs: then the remaining processes are watched.
     fn handle_starter_exit(&mut self) -> io::Result<Result<(), Role>> {
         let Starter::Watch(origin) = &mut self.starter else {
             return Ok(Ok(()));
@@ -104,12 +105,13 @@ impl Shim {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Lesson 20: an error that is not handled comes again, and again.
+            // Lesson 20: an error that is not handled is reported again at once, in an endless loop.
             Err(error) => return Err(io::Error::new(error.kind(), format!("stdin: {error}"))),
         }
         Ok(())
     }
 
+    /// Passes the lines of the app to the engine, and forwards them by its verdict.
     fn handle_app_lines(&mut self) {
         let mut inbox = std::mem::take(&mut self.from_app);
         loop {
@@ -140,7 +142,7 @@ impl Shim {
         self.from_app = inbox;
     }
 
-    /// A request that is too long is refused; in place of an answer that is, the server hears an error.
+    /// Refuses a request that is too long; sends the server an error instead of a response that is too long.
     fn handle_too_long_app_line(&mut self, mut line: TooLong) {
         if let Some(answer) = line.replacement() {
             let verdict = self.judge_app_line(&answer[..]);
@@ -151,7 +153,7 @@ impl Shim {
             }
             return;
         }
-        // An id that is taken is another request's: to that one, this would be the answer.
+        // An id in use belongs to another request: the app would take the error for its response.
         line.id = line.id.filter(|id| !self.engine.session().is_in_flight(id));
         self.to_app.push(&line.refusal());
     }
@@ -168,14 +170,14 @@ impl Shim {
         }
     }
 
-    /// What to do with a line of the app's. What the engine wants done before that is done.
+    /// Returns the engine's verdict on a line of the app, after its actions were carried out.
     fn judge_app_line<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
         let verdict = self.engine.handle_app_line(line, self.now);
         self.carry_out();
         verdict
     }
 
-    /// Where lines for the upstream go, if there is one.
+    /// The queue of lines for the upstream, if there is one.
     fn upstream_outbox(&mut self) -> Option<&mut Outbox> {
         let has_server = self.engine.has_server();
         let server = self.server.as_mut().filter(|_| has_server);
@@ -224,7 +226,7 @@ impl Shim {
         }
     }
 
-    /// The server ended, or is to end: the engine is told how, and what of its lines it never read.
+    /// Stops the server and reports its loss to the engine: how it ended, and how many of its bytes it never read.
     pub(super) fn lose_server(&mut self) {
         if !self.engine.has_server() {
             return;
@@ -233,15 +235,15 @@ impl Shim {
             return;
         };
         server.close_stdin();
-        // Its tree may live on behind a closed stdout; whoever holds its store must be gone first.
+        // Its tree may live on after stdout was closed; the process that holds its store must end first.
         let _ = server.tree.stop();
         let unread = server.unread_bytes();
         let exit = server.exit.or_else(|| server.await_exit());
         if server.was_refused() && !self.started_once {
-            // It never started: its pipes may be closed before the report that says why is heard, which is next.
+            // It never started: its pipes may be closed before the report with the reason, which is read next.
             return;
         }
-        // Only now: its stdout may have ended before its last words on stderr were read.
+        // Only now: its stdout may have been closed before its last lines on stderr were read.
         let stderr = self.read_last_stderr();
         let lost = Event::ServerLost {
             unread,
@@ -251,7 +253,7 @@ impl Shim {
         self.engine.handle(lost, self.now);
     }
 
-    /// A person stops the server of this session, which has one only for want of a daemon.
+    /// Handles [`STOP_SERVER`] from `kennel stop`: only for a session that is dedicated until there is a daemon.
     fn handle_stop_signal(&mut self) {
         if let Some(server) = &mut self.server
             && self.engine.is_dedicated_for_now()
@@ -263,7 +265,7 @@ impl Shim {
         }
     }
 
-    /// For the sessions to come: who speaks the stateless protocol may share. Nothing else depends on it.
+    /// Stores the protocol era of this server for later sessions: servers of the stateless protocol can be shared.
     fn remember_era(&mut self) {
         if !self.era_remembered
             && let Some(modern) = self.engine.session().is_modern()
@@ -282,7 +284,7 @@ impl Shim {
         }
     }
 
-    /// What the server said last on stderr, what is still in the pipe included.
+    /// Reads the rest of the server's stderr and returns its last lines.
     fn read_last_stderr(&mut self) -> String {
         self.read_stderr();
         let server = self.server.as_ref();
@@ -294,7 +296,7 @@ impl Shim {
         server.is_some_and(|server| !server.reports.is_empty())
     }
 
-    /// Takes a report of the warden; `false` if no more is to be taken.
+    /// Reads and handles a report of the warden; `false` if no further one may be read.
     fn read_warden_report(&mut self) -> bool {
         let Some(server) = &mut self.server else {
             return false;
@@ -325,10 +327,10 @@ impl Shim {
                 self.engine.handle(Event::ServerRefused { code }, self.now);
                 return false;
             }
-            // Not required of a session's server, so never reported.
+            // A session does not require a record of its server, so this is never reported.
             Some(Report::NotRecorded(_)) => {}
             Some(Report::Refused(_) | Report::Empty) => self.handle_tree_empty(),
-            // The warden was killed: its child died with it, and the rest is ours to end.
+            // The warden was killed: its child died with it, and we must end the rest.
             None => {
                 let _ = server.tree.reap();
                 let records = self.records.get().map(|records| records.trees.handle());
@@ -339,11 +341,11 @@ impl Shim {
         true
     }
 
-    /// Nothing is left of its tree. What it said last may still be in its pipes.
+    /// Handles the end of the whole process tree. Its last output may still be in its pipes.
     fn handle_tree_empty(&mut self) {
         self.read_rest_of_server();
         self.lose_server();
-        // Before the server goes: the listing says how it ended.
+        // Before the server is dropped: its session record says how it ended.
         self.engine.handle(Event::ServerTreeEmpty, self.now);
         self.carry_out();
         if let Some(server) = self.server.take() {
@@ -351,8 +353,8 @@ impl Shim {
         }
     }
 
-    /// Reads what an ended server wrote last: no more than its pipe held, for another process may have that open for ever
-    /// and go on writing.
+    /// Reads the last output of an ended server: no more than its pipe held, because another process may have the pipe open
+    /// and write for ever.
     pub(super) fn read_rest_of_server(&mut self) {
         for _ in 0..MAX_PIPE_READS {
             match &self.server {
@@ -363,6 +365,7 @@ impl Shim {
         self.read_stderr();
     }
 
+    /// Reports why the program cannot be started; returns the exit code.
     fn report_refused_start(&self, errno: i32) -> u8 {
         let path = std::env::var_os("PATH");
         let attempt = Attempt {
@@ -370,32 +373,32 @@ impl Shim {
             cwd: self.spec.cwd.as_deref(),
             path: path.as_deref(),
         };
-        let (code, words) = start_error::explain(attempt, errno);
-        crate::fail(&words);
+        let (code, message) = start_error::explain(attempt, errno);
+        crate::fail(&message);
         code
     }
 }
 
-/// Tells on stderr what the server printed on stdout and is no message: a session with a server of its own has no log.
+/// Reports text that the server printed on stdout on stderr: a dedicated session has no log.
 fn report_printed(printed: &mut Printed, line: &[u8]) {
-    let Some(telling) = printed.line(line, Instant::now()) else {
+    let Some(line) = printed.line(line, Instant::now()) else {
         return;
     };
-    if let Some(words) = telling.left_out() {
-        crate::warn(&words);
+    if let Some(note) = line.left_out() {
+        crate::warn(&note);
     }
-    let hint = match telling.is_first {
+    let hint = match line.is_first {
         true => " (only messages belong there; the app does not see it)",
         false => "",
     };
     crate::warn(&format!(
         "the server printed text on stdout{hint}: {}",
-        telling.text
+        line.text
     ));
 }
 
-/// Handles a line of the server that is too long: in place of an answer, the app gets an error. Returns the refusals of
-/// the server's requests in it, and whether the engine abandons the upstream.
+/// Handles a line of the server that is too long: the app gets an error instead of a response. Returns the errors for the
+/// server's requests in it, and whether the engine abandons the upstream.
 pub(super) fn handle_too_long_line(
     engine: &mut engine::shim::Shim,
     to_app: &mut Outbox,

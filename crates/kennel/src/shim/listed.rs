@@ -1,4 +1,4 @@
-//! This session in the listing: for `kennel ps`, and nothing else depends on it.
+//! The session's record for `kennel ps`. Nothing else depends on it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::listing::{Entry, HIBERNATING, Mode, SoloRecord};
 /// Minimum time between two updates of the record that change only its number of requests.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What has become of the session so far.
+/// Statistics of the session so far.
 #[derive(Debug)]
 pub(super) struct SessionStats {
     /// In seconds since 1970.
@@ -20,7 +20,7 @@ pub(super) struct SessionStats {
     pub(super) requests: u64,
     pub(super) restarts: u64,
     pub(super) last_restart: Option<Restart>,
-    /// What the app calls itself.
+    /// The name that the app gives itself.
     pub(super) client: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl SessionStats {
     }
 }
 
-/// The record, and what is in it.
+/// The session's record, and its content.
 #[derive(Debug)]
 pub(super) struct ListingRecord {
     record: SoloRecord,
@@ -45,7 +45,7 @@ pub(super) struct ListingRecord {
 }
 
 impl Shim {
-    /// Its own server runs.
+    /// Records that the dedicated server runs.
     pub(super) fn list(&mut self, server: u32) {
         let sources = self.server.as_ref().map(|it| it.sources.clone());
         self.update_stats();
@@ -60,7 +60,7 @@ impl Shim {
         }));
     }
 
-    /// Its server hibernates. A session that shares its server is listed as one that does.
+    /// Records that the server hibernates. The record of a session that shares its server says so.
     pub(super) fn list_hibernating(&mut self) {
         self.update_stats();
         let shared = self.sharing.as_ref().filter(|_| self.engine.is_shared());
@@ -129,13 +129,13 @@ impl Shim {
             for client in &mut listed.entry.clients {
                 client.client.clone_from(&self.stats.client);
             }
-            // A full disk keeps people from seeing, and nothing else.
+            // An error, such as a full disk, affects only `kennel ps`.
             let _ = listed.record.rewrite(&listed.entry);
             listed.written = self.now;
         }
     }
 
-    /// Another server is to take the place of the one that is gone.
+    /// Records a restart for `kennel ps`.
     pub(super) fn record_restart(&mut self) {
         let listed = self.listed.as_ref();
         let server = listed.and_then(|listed| Some(listed.entry.servers.first()?.state.pid));

@@ -1,13 +1,13 @@
-//! The shim: the process the app starts. It speaks MCP on stdin and stdout, and it *is* the session: it
-//! ends when its app is gone, and never because something behind it died.
+//! The shim: the process that the app starts. It serves MCP on stdin and stdout, and it *is* the session: it ends when its
+//! app is gone, and never because its server or daemon died.
 //!
-//! One thread, one sleep on the app, the server, whoever started us, and signals. [`engine::shim::Shim`] decides; this is
-//! its driver: `sleep` is where it waits, and says what for, `hear` and `daemon` turn what was read into events, and
-//! `carry_out` carries out actions.
+//! A single thread waits for the app, the server, the process that started it, and signals. [`engine::shim::Shim`] decides;
+//! this is its driver: `sleep` waits for events, `input` and `daemon` read and tell the engine, and `carry_out` carries out
+//! its actions.
 //!
 //! ```text
-//! app ── stdin ──> Inbox ──> Shim::app_line ────────> Outbox ── pipe ──> server
-//!     <─ stdout ── Outbox <── Shim::upstream_line <── Inbox <── pipe ──┘
+//! app ── stdin ──> Inbox ──> Shim::handle_app_line ────────> Outbox ── pipe ──> server
+//!     <─ stdout ── Outbox <── Shim::handle_upstream_line <── Inbox <── pipe ──┘
 //! ```
 
 mod carry_out;
@@ -60,11 +60,11 @@ use crate::printed::Printed;
 use crate::start_error;
 use crate::values;
 
-/// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
+/// Maximum bytes queued for one side before no more is read for it: further input stays in the kernel's pipe.
 const MAX_QUEUED_BYTES: usize = 1024 * 1024;
-/// The ends of the watched processes, as events.
+/// The event sources for the exits of the watched processes.
 type StarterExits = Vec<Source<Exit<Arc<ProcessRef>>>>;
-/// Whoever started this process, as seen first thing in `main`.
+/// The process that started this one, as found at the start of `main`.
 pub(crate) type FoundStarter = io::Result<Starter>;
 
 /// What a shim needs to be a daemon's client.
@@ -75,7 +75,7 @@ pub(crate) struct Sharing {
     pub(crate) hello: Arc<ClientHello>,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
-    /// Why it shares, or does not.
+    /// Why the session shares, or does not.
     pub(crate) why: String,
 }
 
@@ -101,13 +101,13 @@ impl Sharing {
     }
 }
 
-/// Whether the end of the app ends the session, though nobody closes stdin.
+/// Whether the exit of the app ends the session even if another process keeps stdin open (`KENNEL_PARENT_WATCH`).
 fn parent_is_watched() -> bool {
     let means = "the end of the app ends the session";
     values::variable_switch("KENNEL_PARENT_WATCH", true, means)
 }
 
-/// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
+/// Runs a session until its app is gone: with a dedicated server, or as a daemon's client.
 pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
     if let Err(why) = stdio::check_stdout() {
         let fix = "connect it to the app, which reads the answers there";
@@ -185,7 +185,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
     }
 }
 
-/// Catches signals, and waits for them and for the end of the processes that are watched.
+/// Catches signals, and creates the reactor that waits for them and for the exit of the watched processes.
 fn set_up_events(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, StarterExits)> {
     let caught = [
         Signal::TERM,
@@ -202,7 +202,7 @@ fn set_up_events(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, Sta
     Ok((reactor, signals, exits))
 }
 
-/// Waits for the end of every process that is watched, where the system tells it.
+/// Adds the exits of the watched processes to the reactor, where the kernel offers an event.
 fn watch_exits(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits> {
     let watched = match starter {
         Starter::Watch(watched) => &watched[..],
@@ -216,9 +216,9 @@ fn watch_exits(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits>
 
 struct Shim {
     engine: engine::shim::Shim,
-    /// When the engine's time began.
+    /// The instant of [`Moment::START`].
     start: Instant,
-    /// The time of the present turn.
+    /// The time of the current turn of the event loop.
     now: Moment,
     spec: Spec,
     records: records::LazyRecords,
@@ -227,13 +227,13 @@ struct Shim {
     stdin_open: bool,
     stdin_buffer: BufferSize,
     stdout: Source<Output>,
-    /// stdin and stdout are two: an end of the one is not the other's.
+    /// Whether stdin and stdout are separate: then one can be closed while the other is open.
     stdio_is_separate: bool,
     stderr: Source<Output>,
     from_app: Inbox,
     to_app: Outbox,
-    /// Bytes read of the daemon while the app had enough to read, and not yet made up for by what the app took since. The
-    /// daemon is read as slowly as the app reads, and not in one go now and then: it would think that nobody reads.
+    /// Bytes read from the daemon while the output queue for the app was full, less the bytes that the app took since. The
+    /// daemon is read as slowly as the app reads, not in rare large reads: it would take the client for one that does not read.
     read_ahead: usize,
     to_stderr: StderrQueue,
 
@@ -243,24 +243,24 @@ struct Shim {
     /// The connection that an election made, until the engine uses it.
     new_conn: Option<Box<DaemonConn>>,
     conn: Option<Box<DaemonConn>>,
-    /// How many connections were used or closed so far: tells whether `conn` is still the same.
+    /// Number of connections used or closed so far: shows whether `conn` was replaced.
     conn_count: u64,
     server: Option<Server>,
     era_remembered: bool,
-    /// Lines of the session's own servers on stdout that were no messages.
+    /// Lines on the stdout of dedicated servers that are not messages.
     printed: Printed,
     started_once: bool,
 
-    /// This session in the listing.
+    /// The session's record for `kennel ps`.
     listed: Option<ListingRecord>,
     stats: SessionStats,
 
     starter: Starter,
-    /// The ends of the processes that are watched.
+    /// The exits of the watched processes.
     starter_exits: StarterExits,
     signals: Source<Signals>,
     reactor: Reactor,
-    /// What the last wait told.
+    /// The events of the last wait.
     events: Vec<Event>,
 }
 
@@ -270,7 +270,7 @@ impl Shim {
             return Ok(End::after_app_gone(&self.stdin, NoticedBy::Starter(role)));
         }
         if self.sharing.is_some() && is_readable_within(&self.stdin, Duration::ZERO) {
-            // Before there is a daemon: so it is told the app's first line together with the hello.
+            // Before the election: the app's first line can be sent together with the hello.
             self.read_app()?;
         }
         let (mut slept, mut memory_released) = (false, false);
@@ -294,7 +294,7 @@ impl Shim {
                 record_ancestors(&mut self.starter);
             }
             if !memory_released && self.engine.answered_once() && self.to_app.is_empty() {
-                // The app has its first answer: what the start needed is of no more use.
+                // The app has its first response: the memory that the start needed is unused now.
                 memory_released = true;
                 kennel_sys::memory::release_free_memory();
             }
@@ -309,16 +309,18 @@ impl Shim {
         }
     }
 
-    /// The same on the engine's clock.
+    /// Converts to the engine's clock.
     fn moment(&self, instant: Instant) -> Moment {
         Moment::START + instant.saturating_duration_since(self.start)
     }
 
+    /// Converts from the engine's clock.
     fn instant(&self, moment: Moment) -> Instant {
         self.start + (moment - Moment::START)
     }
 
-    /// Moves what the engine has to say towards whom it is for. `Err` if that cannot be written to the app.
+    /// Moves the engine's lines to the queues of their receivers, and writes as much as they take. `Err` if a write to the app
+    /// fails.
     fn write_queued(&mut self) -> io::Result<()> {
         while let Some(line) = self.engine.poll_to_app() {
             self.to_app.push(&line);
@@ -362,7 +364,7 @@ impl Shim {
         Ok(())
     }
 
-    /// PipeEnds what a killed warden left, before this process is gone too: nobody else could until the next start.
+    /// Ends processes left by a killed warden before this process exits: otherwise they remain until the next start.
     fn end_strays(&self) {
         let warden_is_gone = |server: &Server| !server.tree.warden().is_alive();
         if self.server.as_ref().is_some_and(warden_is_gone) {
@@ -371,7 +373,8 @@ impl Shim {
         }
     }
 
-    /// The session waited for the server's exit after the end of its input: that was the first rung of its ladder.
+    /// Stops the server without the first step of the stop ladder, if the session has already waited that long after the end
+    /// of its input.
     fn stop_server_for_good(&self) {
         let waited = |server: &&Server| {
             let ended = server.input_ended;
@@ -382,7 +385,7 @@ impl Shim {
         }
     }
 
-    /// PipeEnds the app's output at the end of a line, if the kernel gives room for what is left of it.
+    /// Completes the line that was partly written to the app, if the kernel can buffer the rest of it.
     fn finish_line(&mut self) {
         let rest = self.to_app.rest_of_line();
         if !rest.is_empty() && make_room(&self.stdout, rest.len()) {
@@ -390,7 +393,7 @@ impl Shim {
         }
     }
 
-    /// How the session ends, if there is nothing left to do.
+    /// How the session ends, if it does now.
     fn poll_end(&mut self) -> Option<End> {
         let server = &self.server;
         let has_output = || server.as_ref().is_some_and(Server::has_output);
@@ -398,7 +401,7 @@ impl Shim {
     }
 }
 
-/// While they live, and once; not while the app waits for what could be done first.
+/// Records the ancestors of the watched processes, once, while they live. Not while the app waits for a response.
 fn record_ancestors(starter: &mut Starter) {
     if let Starter::Watch(origin) = starter {
         origin.record_ancestors();

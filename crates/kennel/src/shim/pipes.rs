@@ -1,5 +1,5 @@
-//! Two pipes beside the socket, which a daemon hands to a session that talks (the daemon's `pipes` tells why, and how both
-//! sides turn to them).
+//! Two pipes beside the socket, which a daemon passes to an active session (the daemon's `pipes` explains why, and how both
+//! sides switch to them).
 
 use std::io::{PipeReader, PipeWriter};
 
@@ -8,29 +8,30 @@ use kennel_sys::io::{Handle, Reactor, Source, Stream};
 
 use super::event_source::EventSource;
 
-/// Where a conn stands with them.
+/// How far a connection has switched to its pipes.
 #[derive(Debug, Default)]
 pub(super) enum Pipes {
-    /// None were offered.
+    /// The daemon has not offered pipes.
     #[default]
     None,
-    /// We have them, and have not said so yet.
+    /// The daemon has passed pipes; we have not sent `!pipes` yet.
     Offered(PipeEnds),
-    /// We have said the word, and speak into ours.
+    /// `!pipes` was sent; output goes to our pipe.
     Sending(PipeEnds),
-    /// The daemon has, too: we listen to its.
+    /// The daemon has sent `!pipes` too: input comes from its pipe.
     InUse(PipeEnds),
 }
 
+/// Our ends of the two pipes.
 #[derive(Debug)]
 pub(super) struct PipeEnds {
     from: Source<PipeReader>,
-    /// Until all is said.
+    /// `None` once all output was sent.
     to: Option<Source<PipeWriter>>,
 }
 
 impl Pipes {
-    /// The daemon has said the word, and `received` came with it.
+    /// Handles `!pipes` of the daemon; `received` are the handles passed with it.
     pub(super) fn handle_message(&mut self, received: &mut Vec<Handle>, reactor: &Reactor) {
         *self = match std::mem::take(self) {
             Pipes::None => match <[Handle; 2]>::try_from(std::mem::take(received)) {
@@ -38,7 +39,7 @@ impl Pipes {
                     from: Source::new(reactor, from.into(), EventSource::Daemon.token()),
                     to: Some(Source::new(reactor, to.into(), EventSource::Daemon.token())),
                 }),
-                // They were lost on the way: they are offered again.
+                // The handles were lost; the daemon offers pipes again.
                 Err(_) => Pipes::None,
             },
             Pipes::Sending(ends) => Pipes::InUse(ends),
@@ -46,13 +47,13 @@ impl Pipes {
         };
     }
 
-    /// Between two lines: speaks into the pipe from now on, if there is one and the daemon hears so now.
+    /// Sends output to the pipe from now on, if pipes were offered and `!pipes` can be sent now. Call it between two lines.
     pub(super) fn switch_if_offered(&mut self, socket: &Stream) -> bool {
         let Pipes::Offered(_) = self else {
             return false;
         };
         let message = [&Control::Pipes.line()[..], b"\n"].concat();
-        // As short as it is, it goes as a whole or not at all.
+        // It is so short that it is sent completely or not at all.
         let is_sent = socket.send(&message).is_ok();
         *self = match std::mem::take(self) {
             Pipes::Offered(ends) if is_sent => Pipes::Sending(ends),
@@ -61,7 +62,7 @@ impl Pipes {
         is_sent
     }
 
-    /// Where to listen, if not to the socket.
+    /// The pipe to read from, if not the socket.
     pub(super) fn reader(&self) -> Option<&Source<PipeReader>> {
         match self {
             Pipes::InUse(ends) => Some(&ends.from),
@@ -69,7 +70,7 @@ impl Pipes {
         }
     }
 
-    /// The end to speak into, if that is not the socket; it holds nothing after the last word.
+    /// The pipe to write to, if not the socket; it contains `None` once all output was sent.
     pub(super) fn writer(&self) -> Option<&Option<Source<PipeWriter>>> {
         match self {
             Pipes::Sending(ends) | Pipes::InUse(ends) => Some(&ends.to),
@@ -77,7 +78,7 @@ impl Pipes {
         }
     }
 
-    /// No more is said into it.
+    /// Closes our end of the output pipe.
     pub(super) fn close_writer(&mut self) {
         if let Pipes::Sending(ends) | Pipes::InUse(ends) = self {
             ends.to = None;

@@ -1,4 +1,4 @@
-//! Where the shim sleeps, and on what.
+//! Waits for the next event or timeout of the shim.
 
 use std::io;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use super::event_source::EventSource;
 use super::{MAX_QUEUED_BYTES, Shim};
 use crate::lines::{Outbox, buffer_pool};
 
-/// What happened.
+/// The event sources that are ready.
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) signalled: bool,
-    /// Somebody who is watched may be gone.
+    /// A watched process may have exited.
     pub(super) starter_exited: bool,
     pub(super) app_readable: bool,
     pub(super) stdout_closed: bool,
@@ -27,12 +27,13 @@ pub(super) struct Ready {
 }
 
 impl Shim {
+    /// Waits until an event source is ready or a timeout is due.
     pub(super) fn sleep(&mut self) -> io::Result<Ready> {
         self.set_interests()?;
         let wait = self.next_wake().map_or(Wait::Forever, Wait::Until);
         self.reactor.wait(wait, &mut self.events)?;
         let mut ready = Ready {
-            // Without an event for its end, it is checked at whenever we wake.
+            // A process without an exit event is checked at each wake-up.
             starter_exited: self.needs_polling(),
             ..Ready::default()
         };
@@ -41,27 +42,27 @@ impl Shim {
                 Some(EventSource::Signals) => ready.signalled = true,
                 Some(EventSource::Starter) => ready.starter_exited = true,
                 Some(EventSource::Stdin) => ready.app_readable = true,
-                // Nothing is read there: it is the end.
+                // Nothing is ever read there: this means that stdout is closed.
                 Some(EventSource::Stdout) => ready.stdout_closed = event.readable,
                 Some(EventSource::ServerStdout) => ready.server_readable = true,
                 Some(EventSource::ServerStderr) => ready.stderr_readable = true,
                 Some(EventSource::Reports) => ready.warden_readable = true,
                 Some(EventSource::Election) => ready.elected = true,
                 Some(EventSource::Daemon) => ready.daemon_readable = true,
-                // What waits for them is written whenever we wake.
+                // Queued bytes are written at each wake-up.
                 Some(EventSource::Stderr | EventSource::ServerStdin) | None => {}
             }
         }
         Ok(ready)
     }
 
-    /// Says what is waited for. The system is told where it has changed.
+    /// Updates the poll interests. Only changes cost a system call.
     fn set_interests(&self) -> io::Result<()> {
         let when = |wanted: bool, interest| if wanted { interest } else { Interest::NONE };
         let room_for = |outbox: &Outbox| when(!outbox.is_empty(), Interest::WRITE);
         let may_write_to_app = self.to_app.len() < MAX_QUEUED_BYTES;
         let mut upstream_is_slow = false;
-        // Even with nothing to write: an error says that nobody reads any more.
+        // Even with nothing to write: an error shows that stdout has no reader.
         self.stdout.set_interest(Interest {
             writable: !self.to_app.is_empty(),
             half_close: self.stdio_is_separate,
@@ -87,7 +88,7 @@ impl Shim {
             conn.set_interest(self.read_ahead == 0)?;
             upstream_is_slow |= conn.to.len() >= MAX_QUEUED_BYTES;
         }
-        // An app that does not read is not heard either: else refusals and errors for it would fill our memory.
+        // Input is not read from an app that does not read: else errors for it would fill our memory.
         let reads_app = self.stdin_open
             && may_write_to_app
             && !upstream_is_slow
@@ -95,7 +96,7 @@ impl Shim {
         self.stdin.set_interest(when(reads_app, Interest::READ))
     }
 
-    /// When to wake, though nothing happens.
+    /// The time of the next timeout.
     fn next_wake(&self) -> Option<Instant> {
         let on_engine_clock = [self.engine.next_timeout(), self.next_record_update()];
         let moments = [
@@ -111,11 +112,12 @@ impl Shim {
         moments.into_iter().flatten().min()
     }
 
-    /// Whether somebody is watched whose end the kernel does not tell.
+    /// Whether a watched process has no exit event.
     fn needs_polling(&self) -> bool {
         self.watched().any(|process| !process.has_exit_event())
     }
 
+    /// The processes whose exit ends the session.
     pub(super) fn watched(&self) -> impl Iterator<Item = &ProcessRef> {
         let watched = match &self.starter {
             Starter::Watch(origin) => &origin[..],
