@@ -45,7 +45,7 @@ struct Mark {
     modified: (i64, i64),
 }
 
-/// The result of a check.
+/// Result of [`Sources::check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileChange {
     Unchanged,
@@ -95,26 +95,26 @@ impl Sources {
         Sources(paths.into_iter().map(source).collect())
     }
 
-    /// Whether they are unchanged. A file that did not exist before is taken as it is now.
+    /// Checks whether the files changed. A file that did not exist before is recorded as it is now.
     pub(crate) fn check(&mut self) -> FileChange {
-        let mut look = FileChange::Unchanged;
+        let mut change = FileChange::Unchanged;
         for source in &mut self.0 {
             let path = PathBuf::from(os_string(source.path.as_bytes()));
             match (source.mark, FileState::at(&path)) {
                 (None, Some(now)) => source.mark = Some(now.mark),
-                // It is missing now; its replacement decides.
+                // The file is missing, and may be about to be replaced.
                 (Some(_), None) => return FileChange::Changing,
                 (Some(then), Some(now)) if then != now.mark => match is_settled(now.changed) {
-                    true => look = FileChange::Changed,
+                    true => change = FileChange::Changed,
                     false => return FileChange::Changing,
                 },
                 _ => {}
             }
         }
-        look
+        change
     }
 
-    /// Whether any of them changed, even if it is still changing.
+    /// Whether any file changed, or is still changing.
     pub(crate) fn are_stale(&self) -> bool {
         self.clone().check() != FileChange::Unchanged
     }
@@ -238,7 +238,7 @@ impl SearchContext<'_> {
     fn interpreters(&self, path: Option<&OsStr>) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         let mut script = self.program.clone();
-        for _ in 0..interpreter::DEPTH {
+        for _ in 0..interpreter::MAX_DEPTH {
             let head = script.and_then(|script| interpreter::head_of(&script).ok());
             let line = head.and_then(|head| interpreter::shebang(&head));
             script = line.and_then(|line| {
@@ -443,10 +443,10 @@ mod tests {
         assert!(sources.are_stale());
         let sources = of(&scope, &["python3", "-m", "m.sub"]);
         write(&scope.path("m/sub/new.py"), "1");
-        assert!(sources.are_stale(), "one that was added");
+        assert!(sources.are_stale(), "an added file");
         let sources = of(&scope, &["python3", "-m", "m"]);
         std::fs::remove_file(scope.path("m/sub/new.py")).unwrap();
-        assert!(sources.are_stale(), "one that was removed");
+        assert!(sources.are_stale(), "a removed file");
     }
 
     #[test]

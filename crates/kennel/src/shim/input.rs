@@ -19,7 +19,7 @@ use super::{Shim, few_descriptors, watch_exits};
 use crate::lines::{Outbox, TooLong};
 use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
-use crate::server_process::ending;
+use crate::server_process::server_exit;
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt, is_shortage};
 
@@ -247,7 +247,7 @@ impl Shim {
         let stderr = self.read_last_stderr();
         let lost = Event::ServerLost {
             unread,
-            ending: exit.map(ending),
+            ending: exit.map(server_exit),
             stderr,
         };
         self.engine.handle(lost, self.now);
@@ -309,7 +309,7 @@ impl Shim {
             Some(Report::Exited(exit)) => {
                 server.exit = Some(exit);
                 let exited = Event::ServerExited {
-                    ending: ending(exit),
+                    ending: server_exit(exit),
                     stdin_closed: server.stdin_is_closed(),
                 };
                 self.engine.handle(exited, self.now);

@@ -50,7 +50,7 @@ impl Shim {
         let sources = self.server.as_ref().map(|it| it.sources.clone());
         self.update_stats();
         let running = (server, sources.unwrap_or_default());
-        let app = crate::run::app(&self.starter);
+        let app = crate::run::find_app(&self.starter);
         let why = self.engine.why_dedicated().map(str::to_owned);
         let entry = self.spec.entry(Some(running), why, app, &self.stats);
         let dedicated_for_now = self.engine.is_dedicated_for_now();
@@ -69,7 +69,7 @@ impl Shim {
             .why_dedicated()
             .map(str::to_owned)
             .filter(|_| shared.is_none());
-        let app = crate::run::app(&self.starter);
+        let app = crate::run::find_app(&self.starter);
         let entry = self.spec.entry(None, why, app, &self.stats);
         let entry = entry.map(|entry| match shared {
             Some(sharing) => Entry {
