@@ -68,7 +68,7 @@ pub(super) struct Server {
     stdin: PipeId,
     stdout: PipeId,
     pub(super) from: Inbox,
-    /// Its warden was told to stop it.
+    /// Its warden has begun to stop it.
     is_stopped: bool,
     stdout_closed: bool,
 }
@@ -91,8 +91,8 @@ impl Slot {
     }
 
     fn has_room(&self, kernel: &Kernel) -> bool {
-        let takes = |it: &Server| !it.is_stopped && kernel.has_room(it.stdin);
-        self.server.as_ref().is_some_and(takes)
+        let is_writable = |it: &Server| !it.is_stopped && kernel.has_room(it.stdin);
+        self.server.as_ref().is_some_and(is_writable)
     }
 }
 
@@ -149,9 +149,9 @@ impl Daemon {
             return true;
         }
         let has_line = server.from.has_line();
-        let speaks = has_line || (!stdout_closed && kernel.readable(stdout));
-        let feeds = self.may_feed(id, &self.slots[&id], kernel);
-        if feeds && (!speaks || salt.is_multiple_of(3)) {
+        let is_readable = has_line || (!stdout_closed && kernel.readable(stdout));
+        let may_feed = self.may_feed(id, &self.slots[&id], kernel);
+        if may_feed && (!is_readable || salt.is_multiple_of(3)) {
             self.feed(id, kernel);
             return true;
         }
