@@ -47,7 +47,7 @@ impl Printed {
     }
 
     /// The text to log for a line that the server wrote to stdout and that was dropped because it is no message. `None`
-    /// if it is a message after all (an answer to no request), is empty, or exceeds the limit.
+    /// if it is a message after all (a response without a request), is empty, or exceeds the limit.
     pub(crate) fn line(&mut self, line: &[u8], now: Instant) -> Option<TextLine> {
         let line = line.trim_ascii();
         let is_hidden = std::mem::take(&mut self.hides_next);

@@ -3,7 +3,7 @@
 //! and `kennel guard --takeover older` all use it.
 //!
 //! Nothing watches the files: they are checked when there is a reason to, which is cheap. Parts of a command whose
-//! meaning is uncertain are not guessed: a server that seems unchanged goes on as before.
+//! meaning is uncertain are not guessed: a server that seems unchanged keeps running.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -219,7 +219,7 @@ impl Mark {
 fn is_settled(changed: i64) -> bool {
     let changed = Duration::from_secs(u64::try_from(changed).unwrap_or(0));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    // A clock that was set back says nothing.
+    // If the clock was set back, the age is unknown.
     now.map_or(true, |now| now.abs_diff(changed) >= SETTLE_TIME)
 }
 

@@ -107,7 +107,7 @@ impl Inbox {
         if first < SMALL_READ || first == most {
             return Ok(first);
         }
-        // An error comes again at the next read.
+        // The next read returns the error again.
         let more = self.receive_some(from, most - first, along);
         Ok(first + more.unwrap_or_default())
     }

@@ -83,7 +83,7 @@ impl TooLong {
     /// Error to deliver instead of this response; `None` if it is not a response or its id is unknown.
     pub(crate) fn replacement(&self) -> Option<Vec<u8>> {
         let known = self.is_answer && self.id.is_some();
-        known.then(|| self.error("the answer", INTERNAL_ERROR, "ask for less"))
+        known.then(|| self.error("the response", INTERNAL_ERROR, "request less"))
     }
 
     fn error(&self, what: &str, code: i32, advice: &str) -> Vec<u8> {

@@ -345,7 +345,7 @@ impl Shim {
     fn handle_tree_empty(&mut self) {
         self.read_rest_of_server();
         self.lose_server();
-        // Before the server is dropped: its session record says how it ended.
+        // Before the server is dropped: its session record contains how it ended.
         self.engine.handle(Event::ServerTreeEmpty, self.now);
         self.carry_out();
         if let Some(server) = self.server.take() {

@@ -60,7 +60,7 @@ impl Shim {
         }));
     }
 
-    /// Records that the server hibernates. The record of a session that shares its server says so.
+    /// Records that the server hibernates. The record of a shared session names it shared.
     pub(super) fn list_hibernating(&mut self) {
         self.update_stats();
         let shared = self.sharing.as_ref().filter(|_| self.engine.is_shared());

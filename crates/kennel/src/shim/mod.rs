@@ -2,8 +2,8 @@
 //! app is gone, and never because its server or daemon died.
 //!
 //! A single thread waits for the app, the server, the process that started it, and signals. [`engine::shim::Shim`] decides;
-//! this is its driver: `sleep` waits for events, `input` and `daemon` read and tell the engine, and `carry_out` carries out
-//! its actions.
+//! this is its driver: `sleep` waits for events, `input` and `daemon` read input and pass it to the engine, and
+//! `carry_out` carries out its actions.
 //!
 //! ```text
 //! app ── stdin ──> Inbox ──> Shim::handle_app_line ────────> Outbox ── pipe ──> server
@@ -110,7 +110,7 @@ fn parent_is_watched() -> bool {
 /// Runs a session until its app is gone: with a dedicated server, or as a daemon's client.
 pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
     if let Err(why) = stdio::check_stdout() {
-        let fix = "connect it to the app, which reads the answers there";
+        let fix = "connect it to the app, which reads the responses there";
         return crate::fail(&format!("cannot write to stdout: {why}; {fix}"));
     }
     lines::set_max_line(spec.max_line);

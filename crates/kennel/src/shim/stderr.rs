@@ -28,7 +28,10 @@ impl StderrQueue {
         // A line that was written in part is not dropped.
         let begun = usize::from(self.written > 0);
         while self.bytes > MAX_QUEUED_BYTES && self.lines.len() > begun {
-            let oldest = self.lines.remove(begun).expect("longer than that");
+            let oldest = self
+                .lines
+                .remove(begun)
+                .expect("it has more lines than that");
             self.bytes -= oldest.len();
             self.dropped += 1;
         }
