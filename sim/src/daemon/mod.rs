@@ -266,7 +266,7 @@ impl Daemon {
                 kernel.occurred(Situation::HibernatesShared);
                 let slot = self.engine.slot(*slot);
                 kernel.check(slot.is_some_and(|it| it.is_quiet()), || {
-                    "a server hibernates under a request".to_owned()
+                    "a server hibernates while a request is pending".to_owned()
                 });
             }
             _ => {}

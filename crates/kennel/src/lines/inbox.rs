@@ -179,7 +179,7 @@ impl<S: InboxSizes> Inbox<S> {
     }
 
     /// Drops the incomplete line as too long, and skips the rest of it when it arrives. Does nothing while a complete line
-    /// waits to be taken: the caller meant that one, and the line after it must not be skipped instead.
+    /// waits to be taken: that line has ended, and the line after it must not be skipped instead.
     pub(crate) fn skip_line(&mut self) {
         self.skip_line_for(SkipReason::NoRoom);
     }
