@@ -35,7 +35,7 @@ pub(crate) struct Shim {
     connection: Option<DaemonConnection>,
     /// The connection that an election made, until the engine uses it.
     new_connection: Option<DaemonConnection>,
-    server: Option<Server>,
+    server: Option<DedicatedServer>,
     election: Option<ElectionDriver>,
     /// The purpose of the last election.
     purpose: Option<Purpose>,
@@ -46,7 +46,7 @@ pub(crate) struct Shim {
 }
 
 /// The dedicated server.
-struct Server {
+struct DedicatedServer {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
@@ -132,7 +132,8 @@ impl Shim {
         self.carry_out(kernel);
         let server = &self.server;
         let has_output = || {
-            let has_output = |it: &Server| it.from.has_line() || kernel.waiting(it.stdout) > 0;
+            let has_output =
+                |it: &DedicatedServer| it.from.has_line() || kernel.waiting(it.stdout) > 0;
             server.as_ref().is_some_and(has_output)
         };
         let end = self.engine.end(has_output, kernel.now);
@@ -521,7 +522,7 @@ impl Shim {
                 .handle(Event::ServerNotStarted { why }, kernel.now);
         }
         let (pid, stdin, stdout) = kernel.start_server(self.pid, None);
-        let previous = self.server.replace(Server {
+        let previous = self.server.replace(DedicatedServer {
             pid,
             stdin,
             stdout,

@@ -25,7 +25,7 @@ use crate::known_variables;
 use crate::sharing::{
     self, Decision, Placement, Remembered, Rule, ServersToml, SharingInput, eras, table,
 };
-use crate::shim::{self, FoundStarter, Sharing, Spec};
+use crate::shim::{self, FoundStarter, SessionSpec, Sharing};
 use crate::start_error;
 use crate::this_build;
 use crate::timers::{self, Timers};
@@ -150,7 +150,7 @@ pub(crate) fn run(mut args: Args, starter: FoundStarter) -> ExitCode {
         start_timeout: timers.start_timeout,
         why: decision.why.clone(),
     });
-    let spec = Spec {
+    let spec = SessionSpec {
         command: args.command,
         cwd: args.cwd,
         ladder,

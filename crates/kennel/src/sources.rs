@@ -26,10 +26,10 @@ const MAX_FILES: usize = 256;
 
 /// The files that a server was started from, as they were then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sources(Vec<Source>);
+pub(crate) struct Sources(Vec<SourceFile>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Source {
+struct SourceFile {
     path: Text,
     /// `None`: it did not exist yet; a launcher may install it first.
     mark: Option<Mark>,
@@ -88,7 +88,7 @@ impl Sources {
         }
         paths.sort();
         paths.dedup();
-        let source = |path: PathBuf| Source {
+        let source = |path: PathBuf| SourceFile {
             mark: FileState::at(&path).map(|state| state.mark),
             path: Text::from(path.as_os_str().as_encoded_bytes()),
         };
@@ -379,7 +379,7 @@ mod tests {
 
     /// The files below the scope that a command is started from.
     fn files(scope: &Scope, command: &[&str]) -> Vec<String> {
-        let path = |source: &Source| String::from_utf8(source.path.as_bytes().to_vec()).ok();
+        let path = |source: &SourceFile| String::from_utf8(source.path.as_bytes().to_vec()).ok();
         let all = of(scope, command).0;
         let paths = all.iter().filter_map(path);
         let inside = paths.filter_map(|path| {

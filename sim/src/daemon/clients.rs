@@ -22,14 +22,14 @@ pub(super) struct Client {
     pub(super) to: Outbox,
     /// Number of lines received.
     pub(super) lines: u32,
-    pub(super) pipes: Option<Pipes>,
+    pub(super) pipes: Option<ClientPipes>,
     /// Disconnect once everything queued is written.
     is_finished: bool,
 }
 
 /// Two pipes beside a client's socket.
 #[derive(Clone, Copy)]
-pub(super) struct Pipes {
+pub(super) struct ClientPipes {
     pub(super) from: PipeId,
     pub(super) to: PipeId,
     /// The client writes to its pipe.
@@ -80,8 +80,9 @@ impl Client {
 
     /// Offers pipes to an active client; offers them again if they were lost.
     fn offer_pipes(&mut self, daemon: Pid, kernel: &mut Kernel) {
-        let were_lost =
-            |it: &Pipes| !it.reads_pipe && kernel.has_ended(it.from) && kernel.has_no_reader(it.to);
+        let were_lost = |it: &ClientPipes| {
+            !it.reads_pipe && kernel.has_ended(it.from) && kernel.has_no_reader(it.to)
+        };
         if let Some(pipes) = self.pipes.take_if(|pipes| were_lost(pipes)) {
             kernel.close_read(pipes.from);
             kernel.close_write(pipes.to);
@@ -95,7 +96,7 @@ impl Client {
         let to = kernel.pipe(daemon, self.end.peer);
         let message = Replies::pipes();
         if kernel.write_with_pipes(self.end.write, message.trim_ascii_end(), [to, from]) {
-            self.pipes = Some(Pipes {
+            self.pipes = Some(ClientPipes {
                 from,
                 to,
                 reads_pipe: false,

@@ -8,7 +8,7 @@ use kennel_core::mux::ClientId;
 use kennel_core::time::Moment;
 use serde_json::{Value, json};
 
-use super::clients::Pipes;
+use super::clients::ClientPipes;
 use super::slots::{Slot, Unwritten};
 use super::{Daemon, Phase};
 use crate::coverage::Situation;
@@ -120,7 +120,7 @@ impl Daemon {
         {
             kernel.occurred(Situation::HandsOverUnwritten);
         }
-        let in_use = |it: &Pipes| it.reads_pipe && it.writes_pipe;
+        let in_use = |it: &ClientPipes| it.reads_pipe && it.writes_pipe;
         if self
             .clients
             .values()

@@ -20,7 +20,7 @@ pub(super) struct Slot {
     /// The engine wants its server stopped.
     pub(super) stop: bool,
     pub(super) unwritten: Unwritten,
-    pub(super) server: Option<Server>,
+    pub(super) server: Option<SlotServer>,
 }
 
 /// Whole lines taken from the engine, and how much of them is written.
@@ -63,7 +63,7 @@ impl Unwritten {
     }
 }
 
-pub(super) struct Server {
+pub(super) struct SlotServer {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
@@ -86,12 +86,12 @@ impl Slot {
     }
 
     pub(super) fn may_be_handed_over(&self) -> bool {
-        let runs_on = |it: &Server| !it.is_stopped && !it.stdout_closed;
+        let runs_on = |it: &SlotServer| !it.is_stopped && !it.stdout_closed;
         !self.stop && self.server.as_ref().is_none_or(runs_on)
     }
 
     fn has_room(&self, kernel: &Kernel) -> bool {
-        let is_writable = |it: &Server| !it.is_stopped && kernel.has_room(it.stdin);
+        let is_writable = |it: &SlotServer| !it.is_stopped && kernel.has_room(it.stdin);
         self.server.as_ref().is_some_and(is_writable)
     }
 }
@@ -194,7 +194,7 @@ impl Daemon {
         let alone = class.filter(|it| it.is_shared()).map(ToString::to_string);
         let (pid, stdin, stdout) = kernel.start_server(self.pid, alone);
         kernel.trace(self.pid, || format!("starts {pid} for slot {}", id.0));
-        slot.server = Some(Server {
+        slot.server = Some(SlotServer {
             pid,
             stdin,
             stdout,

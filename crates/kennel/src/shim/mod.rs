@@ -50,7 +50,7 @@ use end::{End, NoticedBy};
 use event_source::EventSource;
 use listed::{ListingRecord, SessionStats};
 use server::Server;
-pub(crate) use server::Spec;
+pub(crate) use server::SessionSpec;
 use stderr::StderrQueue;
 
 use crate::election::{FormerKey, Policy, Wanted};
@@ -108,7 +108,7 @@ fn parent_is_watched() -> bool {
 }
 
 /// Runs a session until its app is gone: with a dedicated server, or as a daemon's client.
-pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
+pub(crate) fn run(spec: SessionSpec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
     if let Err(why) = stdio::check_stdout() {
         let fix = "connect it to the app, which reads the responses there";
         return crate::fail(&format!("cannot write to stdout: {why}; {fix}"));
@@ -220,7 +220,7 @@ struct Shim {
     start: Instant,
     /// The time of the current turn of the event loop.
     now: Moment,
-    spec: Spec,
+    spec: SessionSpec,
     records: records::LazyRecords,
 
     stdin: Source<Stdin>,

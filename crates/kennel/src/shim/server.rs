@@ -26,9 +26,9 @@ use crate::sources::{FileChange, Sources};
 /// Minimum time between two checks of the server's files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to start.
+/// The server of a session, and how to run it.
 #[derive(Debug, Clone)]
-pub(crate) struct Spec {
+pub(crate) struct SessionSpec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
@@ -48,7 +48,7 @@ pub(crate) struct Spec {
     pub(crate) why_solo: Option<String>,
 }
 
-impl Spec {
+impl SessionSpec {
     /// The files the server is started from.
     fn sources(&self) -> Sources {
         let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok());
@@ -148,7 +148,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(super) fn start(
-        spec: &Spec,
+        spec: &SessionSpec,
         records: Option<&RuntimeDir>,
         reactor: &Reactor,
     ) -> io::Result<Server> {
