@@ -10,12 +10,12 @@ use crate::{part, shortened};
 /// Bytes of text in a long call.
 const LONG: usize = 1500;
 
-/// How its session begins.
+/// The protocol era of an app.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Era {
-    /// With a handshake.
+    /// The session begins with `initialize`.
     Legacy,
-    /// Without a handshake.
+    /// There is no handshake.
     Modern,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct App {
     /// Number of results received.
     pub(crate) results: u64,
     /// Number of malformed lines written, less those that were answered.
-    no_messages: u64,
+    unanswered_malformed: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Handshake {
     None,
-    Asked(i64),
+    Sent(i64),
     Done,
 }
 
@@ -59,7 +59,7 @@ impl App {
             to: Outbox::default(),
             closed: false,
             results: 0,
-            no_messages: 0,
+            unanswered_malformed: 0,
         }
     }
 
@@ -71,7 +71,8 @@ impl App {
         self.to.may_flush(self.stdin, kernel)
     }
 
-    pub(crate) fn ask(&mut self, tool: Tool, millis: u64, kernel: &mut Kernel) {
+    /// Sends a request, after the handshake if its era has one.
+    pub(crate) fn call(&mut self, tool: Tool, millis: u64, kernel: &mut Kernel) {
         if self.closed {
             return;
         }
@@ -81,7 +82,7 @@ impl App {
         };
         match (self.era, self.handshake) {
             (Era::Modern, _) | (_, Handshake::Done) => self.request(tool, millis, kernel),
-            (Era::Legacy, Handshake::Asked(_)) => self.waiting_requests.push((tool, millis)),
+            (Era::Legacy, Handshake::Sent(_)) => self.waiting_requests.push((tool, millis)),
             (Era::Legacy, Handshake::None) => {
                 self.waiting_requests.push((tool, millis));
                 self.send_initialize(kernel);
@@ -92,7 +93,7 @@ impl App {
     pub(crate) fn cancel(&mut self, nth: usize, kernel: &mut Kernel) {
         let open: Vec<i64> = kernel.request_log.open(self.pid);
         let handshake = match self.handshake {
-            Handshake::Asked(id) => Some(id),
+            Handshake::Sent(id) => Some(id),
             _ => None,
         };
         // A handshake is never cancelled.
@@ -113,10 +114,10 @@ impl App {
     /// Writes a long line that begins like a call but is malformed.
     pub(crate) fn write_malformed(&mut self, kernel: &mut Kernel) {
         if !self.closed && self.handshake == Handshake::Done {
-            self.no_messages += 1;
+            self.unanswered_malformed += 1;
             let text = "x".repeat(LONG);
             let line = format!(r#"{{"jsonrpc":"2.0","method":"tools/call","params":{{"{text}]"#);
-            kernel.trace(self.pid, || "writes a line that is no message".to_owned());
+            kernel.trace(self.pid, || "writes a malformed line".to_owned());
             self.to.push(line.as_bytes(), kernel);
         }
     }
@@ -137,8 +138,8 @@ impl App {
     }
 
     pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) {
-        let hears = self.from.has_line() || kernel.waiting(self.stdout) > 0;
-        if self.may_write(kernel) && (!hears || salt.is_multiple_of(2)) {
+        let may_read = self.from.has_line() || kernel.waiting(self.stdout) > 0;
+        if self.may_write(kernel) && (!may_read || salt.is_multiple_of(2)) {
             self.to.flush_some(self.stdin, part(salt), kernel);
             return self.close_when_flushed(kernel);
         }
@@ -152,10 +153,14 @@ impl App {
 
     fn handle_line(&mut self, line: &[u8], kernel: &mut Kernel) {
         let text = String::from_utf8_lossy(line).into_owned();
-        kernel.trace(self.pid, || format!("hears {}", shortened(&text)));
+        kernel.trace(self.pid, || format!("reads {}", shortened(&text)));
         let message: Value = match serde_json::from_slice(line) {
             Ok(message) => message,
-            Err(error) => return kernel.check(false, || format!("an app hears no JSON: {error}")),
+            Err(error) => {
+                return kernel.check(false, || {
+                    format!("an app reads a line that is not JSON: {error}")
+                });
+            }
         };
         let kept = match message["method"].as_str() {
             Some("notifications/progress") => {
@@ -185,12 +190,12 @@ impl App {
                 json!({"jsonrpc": "2.0", "id": message["id"], "result": {"action": "accept"}});
             self.send(&answer, kernel);
         }
-        kernel.request_log.question(self.pid, about)
+        kernel.request_log.server_request(self.pid, about)
     }
 
     fn record_response(&mut self, message: &Value, kernel: &mut Kernel) -> Result<(), String> {
-        if message["id"].is_null() && self.no_messages > 0 {
-            self.no_messages -= 1;
+        if message["id"].is_null() && self.unanswered_malformed > 0 {
+            self.unanswered_malformed -= 1;
             return Ok(());
         }
         let id = message["id"].as_i64().unwrap_or(-1);
@@ -205,7 +210,7 @@ impl App {
                     .map_or_else(|| error.to_string(), str::to_owned),
             },
         };
-        if self.handshake == Handshake::Asked(id) {
+        if self.handshake == Handshake::Sent(id) {
             match answer {
                 Answer::Done(_) => self.handle_initialized(kernel),
                 Answer::Refused { .. } => {
@@ -219,7 +224,7 @@ impl App {
 
     fn send_initialize(&mut self, kernel: &mut Kernel) {
         let id = self.next_id(Tool::List, kernel).0;
-        self.handshake = Handshake::Asked(id);
+        self.handshake = Handshake::Sent(id);
         let line = json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18",
             "capabilities": {"elicitation": {}},
@@ -276,12 +281,12 @@ impl App {
     fn next_id(&mut self, tool: Tool, kernel: &mut Kernel) -> (i64, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        (id, kernel.request_log.asked(self.pid, id, tool))
+        (id, kernel.request_log.sent(self.pid, id, tool))
     }
 
     fn send(&mut self, line: &Value, kernel: &mut Kernel) {
         let line = line.to_string();
-        kernel.trace(self.pid, || format!("says {}", shortened(&line)));
+        kernel.trace(self.pid, || format!("writes {}", shortened(&line)));
         self.to.push(line.as_bytes(), kernel);
     }
 }

@@ -1,4 +1,4 @@
-//! Counts how often each situation occurred that a run check cover.
+//! Counts how often each situation occurred that a run must cover.
 
 use std::fmt;
 
@@ -17,15 +17,15 @@ pub enum Situation {
     LosesPipes,
     /// The beginning of a long line is sent before its end is read.
     SentAhead,
-    /// A line whose beginning was sent is withdrawn.
-    Recalled,
+    /// A line whose beginning was sent is aborted.
+    Aborted,
     /// A daemon lacks descriptors for a server.
     DaemonLacks,
-    /// A session lacks descriptors for its own server.
+    /// A session lacks descriptors for a dedicated server.
     SessionLacks,
-    /// A session goes dedicated because there is no daemon.
+    /// A session becomes dedicated because there is no daemon.
     DedicatedForNow,
-    /// A session returns from its own server to a shared one.
+    /// A session returns from its dedicated server to a shared one.
     Returns,
     /// A daemon is restored from its snapshot.
     HandsOver,
@@ -39,7 +39,7 @@ pub enum Situation {
     HandsOverPipes,
     /// A snapshot is taken, and the new build does not start.
     HandOverFails,
-    /// A write takes a part of what is to be written.
+    /// A write takes only a part of the bytes.
     PartialWrite,
     /// A read gives a part of a line.
     PartialRead,
@@ -56,7 +56,7 @@ impl Situation {
         Situation::UsesPipes,
         Situation::LosesPipes,
         Situation::SentAhead,
-        Situation::Recalled,
+        Situation::Aborted,
         Situation::DaemonLacks,
         Situation::SessionLacks,
         Situation::DedicatedForNow,
@@ -80,10 +80,10 @@ impl Situation {
             Situation::UsesPipes => "a client and its daemon use pipes",
             Situation::LosesPipes => "offered pipes are lost",
             Situation::SentAhead => "the beginning of a line is sent ahead",
-            Situation::Recalled => "a line that was begun is recalled",
+            Situation::Aborted => "a line that was sent in part is aborted",
             Situation::DaemonLacks => "a daemon lacks descriptors",
             Situation::SessionLacks => "a session lacks descriptors",
-            Situation::DedicatedForNow => "a session goes dedicated for now",
+            Situation::DedicatedForNow => "a session becomes dedicated for now",
             Situation::Returns => "a session returns to sharing",
             Situation::HandsOver => "a daemon hands over to a newer build",
             Situation::HandsOverBusy => "… with a pending request",
@@ -93,7 +93,7 @@ impl Situation {
             Situation::HandOverFails => "… and the newer build does not start",
             Situation::PartialWrite => "a write is partial",
             Situation::PartialRead => "a read ends within a line",
-            Situation::Greets => "a first line goes with the hello",
+            Situation::Greets => "a first line is sent with the hello",
         }
     }
 }

@@ -12,8 +12,8 @@ pub(crate) struct DaemonConnection {
     pub(crate) to: Outbox,
     pipes: Pipes,
     /// Ends of pipes that were received.
-    along: Option<[PipeId; 2]>,
-    said_all: bool,
+    received: Option<[PipeId; 2]>,
+    input_ended: bool,
 }
 
 /// How far both sides have switched to the pipes; each with the end to read from and the end to write to.
@@ -22,9 +22,9 @@ enum Pipes {
     None,
     Offered([PipeId; 2]),
     /// The shim writes to its pipe.
-    Spoken([PipeId; 2]),
+    Sending([PipeId; 2]),
     /// Both sides write to their pipes.
-    Taken([PipeId; 2]),
+    InUse([PipeId; 2]),
 }
 
 impl DaemonConnection {
@@ -34,8 +34,8 @@ impl DaemonConnection {
             from,
             to,
             pipes: Pipes::None,
-            along: None,
-            said_all: false,
+            received: None,
+            input_ended: false,
         }
     }
 
@@ -49,29 +49,29 @@ impl DaemonConnection {
 
     fn source(&self) -> PipeId {
         match self.pipes {
-            Pipes::Taken([from, _]) => from,
+            Pipes::InUse([from, _]) => from,
             _ => self.end.read,
         }
     }
 
     fn sink(&self) -> PipeId {
         match self.pipes {
-            Pipes::Spoken([_, to]) | Pipes::Taken([_, to]) => to,
+            Pipes::Sending([_, to]) | Pipes::InUse([_, to]) => to,
             _ => self.end.write,
         }
     }
 
     /// Reads some bytes; `false` at the end.
     pub(crate) fn read(&mut self, most: usize, kernel: &mut Kernel) -> bool {
-        let (heard, along) = kernel.read_with(self.source(), most);
-        match along {
+        let (result, received) = kernel.read_with_pipes(self.source(), most);
+        match received {
             Some(ends) if kernel.shortage == Some(Shortage::Sessions) => {
                 kernel.close_lost_pipes(ends)
             }
-            Some(ends) => self.along = Some(ends),
+            Some(ends) => self.received = Some(ends),
             None => {}
         }
-        match heard {
+        match result {
             ReadResult::Bytes(bytes) => self.from.add(&bytes),
             ReadResult::WouldBlock => {}
             ReadResult::End => return false,
@@ -82,10 +82,10 @@ impl DaemonConnection {
     /// Handles `!pipes`: the daemon offers pipes, or writes to its pipe from now on.
     pub(crate) fn take_pipes(&mut self, kernel: &mut Kernel) {
         self.pipes = match self.pipes {
-            Pipes::None => self.along.take().map_or(Pipes::None, Pipes::Offered),
-            Pipes::Spoken(ends) => {
+            Pipes::None => self.received.take().map_or(Pipes::None, Pipes::Offered),
+            Pipes::Sending(ends) => {
                 kernel.occurred(Situation::UsesPipes);
-                Pipes::Taken(ends)
+                Pipes::InUse(ends)
             }
             unchanged => unchanged,
         };
@@ -101,16 +101,16 @@ impl DaemonConnection {
         self.to.flush(sink, kernel);
         if let Pipes::Offered(ends) = self.pipes
             && self.to.is_between_lines()
-            && !self.said_all
+            && !self.input_ended
             && kernel.write_line(self.end.write, &Control::Pipes.line())
         {
-            self.pipes = Pipes::Spoken(ends);
+            self.pipes = Pipes::Sending(ends);
         }
     }
 
     /// Closes the sending half; responses still come.
     pub(crate) fn end_input(&mut self, kernel: &mut Kernel) {
-        self.said_all = true;
+        self.input_ended = true;
         kernel.close_write(self.sink());
     }
 
@@ -118,9 +118,9 @@ impl DaemonConnection {
         kernel.close(self.end);
         let taken = match self.pipes {
             Pipes::None => None,
-            Pipes::Offered(ends) | Pipes::Spoken(ends) | Pipes::Taken(ends) => Some(ends),
+            Pipes::Offered(ends) | Pipes::Sending(ends) | Pipes::InUse(ends) => Some(ends),
         };
-        for [from, to] in taken.into_iter().chain(self.along) {
+        for [from, to] in taken.into_iter().chain(self.received) {
             kernel.close_read(from);
             kernel.close_write(to);
         }

@@ -46,24 +46,24 @@ pub fn trace_of(schedule: &Schedule) -> Vec<String> {
     world.kernel.take_trace()
 }
 
-/// The report of a schedule that breaks a rule: the shortest one that also does, with its trace.
+/// Reports a schedule that breaks a rule: the shortest schedule that also breaks one, with its trace.
 pub fn report(seed: u64, number: u64) -> String {
     let schedule = Schedule::draw(seed, number);
     let rule = play(&schedule).unwrap_or_default();
     let short = shrink(&schedule, |less| play(less).is_some());
-    let told = trace_of(&short).join("\n");
+    let trace = trace_of(&short).join("\n");
     format!(
-        "{told}\n\
+        "{trace}\n\
         schedule {number} of seed {seed}: {rule}\n\
-        what is left of it: {short:?}\n\
-        once more: cargo xtask sim --seed {seed} --first {number} --schedules 1"
+        shortest schedule that breaks a rule: {short:?}\n\
+        to repeat: cargo xtask sim --seed {seed} --first {number} --schedules 1"
     )
 }
 
-/// A line, cut for people.
+/// The beginning of a line, for a trace.
 fn shortened(line: &str) -> String {
-    const QUEUE_LIMIT: usize = 150;
-    match line.char_indices().nth(QUEUE_LIMIT) {
+    const MAX_CHARACTERS: usize = 150;
+    match line.char_indices().nth(MAX_CHARACTERS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }

@@ -1,4 +1,4 @@
-//! Bytes read until they are lines, and lines queued to be written.
+//! Splits input into lines, and queues lines to be written.
 
 use kennel_core::hello::VOID;
 use kennel_core::message::Scan;
@@ -6,10 +6,10 @@ use kennel_core::message::Scan;
 use crate::coverage::Situation;
 use crate::kernel::{Kernel, PipeId, ReadResult};
 
-/// A line of which this much was read may be sent ahead: short, so that it happens.
-const LONG: usize = 300;
+/// Minimum bytes of an incomplete line that is sent ahead: few, so that it happens.
+const MIN_SENT_AHEAD: usize = 300;
 
-/// Bytes that were read and are no complete lines yet.
+/// Splits the bytes that are read into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
@@ -60,12 +60,12 @@ impl Inbox {
         }
     }
 
-    /// Whether that is the beginning of a request or a notification that is not complete.
+    /// Whether the incomplete line is the beginning of a request or notification and lacks more than its newline.
     pub(crate) fn begins_a_call(&self) -> bool {
         let line = self.unfinished();
         let mut scan = Scan::default();
         scan.look_at(line);
-        line.len() >= LONG && scan.begins_a_call()
+        line.len() >= MIN_SENT_AHEAD && scan.begins_a_call()
     }
 }
 
@@ -75,16 +75,16 @@ pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// Bytes of an incomplete line that were sent ahead.
     ahead: usize,
-    /// Lines that follow that one.
-    behind: Vec<u8>,
-    /// Whether something else was sent than was pushed, or in another order.
-    uncounted: bool,
+    /// Lines to send directly after that line.
+    after_partial: Vec<u8>,
+    /// The sent bytes differ from the queued lines, or their order does.
+    bytes_differ: bool,
     /// Some of the queued bytes are not lines of the session.
-    has_asides: bool,
+    has_control_lines: bool,
     /// Bytes that were dropped because there is no reader.
     dropped: usize,
     /// Some of those were not lines of the session.
-    dropped_asides: bool,
+    dropped_control_lines: bool,
 }
 
 impl Outbox {
@@ -97,34 +97,33 @@ impl Outbox {
     }
 
     pub(crate) fn push(&mut self, line: &[u8], kernel: &mut Kernel) {
-        self.recall(kernel);
+        self.abort_partial_line(kernel);
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
     }
 
     /// Queues a line of Kennel's own, which the session does not count.
-    pub(crate) fn push_aside(&mut self, line: &[u8], kernel: &mut Kernel) {
+    pub(crate) fn push_control_line(&mut self, line: &[u8], kernel: &mut Kernel) {
         self.push(line, kernel);
-        self.has_asides = true;
+        self.has_control_lines = true;
     }
 
     /// Number of the last bytes of the session that were certainly not written.
     pub(crate) fn unwritten(&self) -> usize {
-        match self.has_asides || self.dropped_asides {
+        match self.has_control_lines || self.dropped_control_lines {
             true => 0,
             false => self.dropped + self.len(),
         }
     }
 
-    /// Queues a line for a server, which does not know withdrawn lines: it waits for the end of the line that was
-    /// begun.
-    pub(crate) fn push_in_turn(&mut self, line: &[u8], kernel: &mut Kernel) {
+    /// Queues a line for a server, which does not know aborted lines: it waits for the end of the line that was sent in part.
+    pub(crate) fn push_after_partial_line(&mut self, line: &[u8], kernel: &mut Kernel) {
         if self.ahead == 0 {
             return self.push(line, kernel);
         }
-        self.uncounted = true;
-        self.behind.extend_from_slice(line);
-        self.behind.push(b'\n');
+        self.bytes_differ = true;
+        self.after_partial.extend_from_slice(line);
+        self.after_partial.push(b'\n');
     }
 
     /// Queues a line whose beginning may have been sent ahead.
@@ -132,13 +131,13 @@ impl Outbox {
         let ahead = std::mem::take(&mut self.ahead);
         self.bytes.extend_from_slice(&line[ahead..]);
         self.bytes.push(b'\n');
-        self.bytes.append(&mut self.behind);
+        self.bytes.append(&mut self.after_partial);
     }
 
     /// Sends the beginning of a long line, if nothing is queued before it.
     pub(crate) fn send_ahead(&mut self, from: &Inbox, to: PipeId, kernel: &mut Kernel) {
         let line = from.unfinished();
-        if !self.is_empty() || line.len() < LONG {
+        if !self.is_empty() || line.len() < MIN_SENT_AHEAD {
             return;
         }
         let count = kernel.write(to, &line[self.ahead..]);
@@ -148,14 +147,14 @@ impl Outbox {
         self.ahead += count;
     }
 
-    /// Withdraws the line that was sent ahead.
-    pub(crate) fn recall(&mut self, kernel: &mut Kernel) {
+    /// Ends a line that was sent in part with [`VOID`], so that the receiver drops it.
+    pub(crate) fn abort_partial_line(&mut self, kernel: &mut Kernel) {
         if std::mem::take(&mut self.ahead) > 0 {
-            kernel.occurred(Situation::Recalled);
-            self.uncounted = true;
-            self.has_asides = true;
+            kernel.occurred(Situation::Aborted);
+            self.bytes_differ = true;
+            self.has_control_lines = true;
             self.bytes.extend_from_slice(&[VOID, b'\n']);
-            self.bytes.append(&mut self.behind);
+            self.bytes.append(&mut self.after_partial);
         }
     }
 
@@ -164,9 +163,9 @@ impl Outbox {
         self.ahead
     }
 
-    /// Whether exactly what was pushed was sent, in that order.
-    pub(crate) fn is_counted(&self) -> bool {
-        !self.uncounted
+    /// Whether exactly the queued lines were sent, in order.
+    pub(crate) fn matches_queued_lines(&self) -> bool {
+        !self.bytes_differ
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -177,7 +176,7 @@ impl Outbox {
         self.bytes.is_empty()
     }
 
-    /// Whether no line is written in part.
+    /// Whether no line is queued or sent in part.
     pub(crate) fn is_between_lines(&self) -> bool {
         self.is_empty() && self.ahead == 0
     }
@@ -201,11 +200,11 @@ impl Outbox {
     pub(crate) fn flush_some(&mut self, to: PipeId, most: usize, kernel: &mut Kernel) {
         if kernel.has_no_reader(to) {
             self.dropped += self.bytes.len();
-            self.dropped_asides |= std::mem::take(&mut self.has_asides);
+            self.dropped_control_lines |= std::mem::take(&mut self.has_control_lines);
             return self.bytes.clear();
         }
         let count = kernel.write(to, &self.bytes[..self.bytes.len().min(most)]);
         self.bytes.drain(..count);
-        self.has_asides &= !self.bytes.is_empty();
+        self.has_control_lines &= !self.bytes.is_empty();
     }
 }

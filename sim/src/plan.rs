@@ -33,7 +33,7 @@ pub enum Act {
     HangDaemon(usize),
     /// A person stops a daemon.
     StopDaemon(usize),
-    /// A newer build becomes available to a daemon; whether it starts.
+    /// A newer build becomes available to a daemon; `true` if it starts.
     Upgrade(usize, bool),
     /// The files of all servers change.
     ChangeFiles,
@@ -67,10 +67,12 @@ pub enum Role {
 pub struct Schedule {
     pub(crate) linger: Duration,
     pub(crate) owned: bool,
-    pub(crate) seen: bool,
+    /// Whether a daemon can watch its clients' processes.
+    pub(crate) watchable: bool,
     pub(crate) in_turn: bool,
     pub(crate) shared: bool,
     pub(crate) hibernate: Option<Duration>,
+    /// Capacity of a pipe or socket in bytes.
     pub(crate) room: usize,
     pub(crate) pipes: bool,
     /// What happens, in order.
@@ -86,7 +88,7 @@ impl Schedule {
         );
         let linger = [0, 2, 60][rng.below(3) as usize];
         let owned = rng.below(4) == 0;
-        let seen = rng.below(5) != 0;
+        let watchable = rng.below(5) != 0;
         let in_turn = rng.below(4) == 0;
         let shared = rng.below(5) != 0;
         let hibernate = match shared {
@@ -98,11 +100,11 @@ impl Schedule {
         let pipes = rng.below(2) == 0;
         let length = 8 + rng.below(28);
         let mut acts = vec![Act::StartApp(era(&mut rng))];
-        acts.extend((0..length).map(|_| act(&mut rng, seen)));
+        acts.extend((0..length).map(|_| act(&mut rng, watchable)));
         Schedule {
             linger: Duration::from_secs(linger),
             owned,
-            seen,
+            watchable,
             in_turn,
             shared,
             hibernate: hibernate.map(Duration::from_secs),
@@ -120,7 +122,7 @@ fn era(rng: &mut Rng) -> Era {
     }
 }
 
-fn act(rng: &mut Rng, seen: bool) -> Act {
+fn act(rng: &mut Rng, watchable: bool) -> Act {
     let nth = rng.below(4) as usize;
     match rng.below(100) {
         0..8 => Act::StartApp(era(rng)),
@@ -163,9 +165,9 @@ fn act(rng: &mut Rng, seen: bool) -> Act {
         67..84 => Act::Turns(1 + rng.below(40) as u32, rng.next_u64()),
         _ => {
             let lengths = [1, 5, 30, 150, 600, 1_200, 2_500, 12_000, 61_000];
-            // Clients that cannot be watched count as gone after half an hour of silence.
+            // Clients that cannot be watched count as gone after half an hour without input.
             let length = match rng.below(12) {
-                0 if !seen => 1_860_000,
+                0 if !watchable => 1_860_000,
                 _ => one_of(rng, &lengths),
             };
             Act::Pass(Duration::from_millis(length), rng.next_u64())

@@ -27,8 +27,8 @@ pub(crate) struct Call {
     pub(crate) app: Pid,
     pub(crate) id: i64,
     pub(crate) tool: Tool,
-    /// How often a server began it.
-    done: u32,
+    /// Number of times that a server began it.
+    begun: u32,
     /// The app cancelled it.
     pub(crate) cancelled: bool,
     /// Its shim has read the cancellation.
@@ -36,7 +36,7 @@ pub(crate) struct Call {
     /// The shim read it while no upstream was attached: no process that starts after this one may get the request.
     last_possible_receiver: Option<Pid>,
     answered: bool,
-    /// The app was told that no server received it.
+    /// The app got an error which says that no server received it.
     reported_unsent: bool,
     /// A daemon has written all of it to a server.
     reached_server: bool,
@@ -51,9 +51,10 @@ pub(crate) struct RequestLog {
     last_begun: BTreeMap<(Pid, Pid), u64>,
 }
 
-type Broken = Result<(), String>;
+/// `Err` names the broken rule.
+type Checked = Result<(), String>;
 
-fn check(holds: bool, rule: impl FnOnce() -> String) -> Broken {
+fn check(holds: bool, rule: impl FnOnce() -> String) -> Checked {
     match holds {
         true => Ok(()),
         false => Err(rule()),
@@ -61,13 +62,14 @@ fn check(holds: bool, rule: impl FnOnce() -> String) -> Broken {
 }
 
 impl RequestLog {
-    pub(crate) fn asked(&mut self, app: Pid, id: i64, tool: Tool) -> u64 {
+    /// Records a request of an app, and returns its number.
+    pub(crate) fn sent(&mut self, app: Pid, id: i64, tool: Tool) -> u64 {
         let number = self.calls.len() as u64 + 1;
         let call = Call {
             app,
             id,
             tool,
-            done: 0,
+            begun: 0,
             cancelled: false,
             cancel_received: false,
             last_possible_receiver: None,
@@ -99,7 +101,7 @@ impl RequestLog {
         }
     }
 
-    /// The app's requests that are neither cancelled nor answered.
+    /// Ids of the app's requests that are neither cancelled nor answered.
     pub(crate) fn open(&self, app: Pid) -> Vec<i64> {
         let open = |call: &&Call| call.app == app && !call.cancelled && !call.answered;
         self.calls
@@ -110,28 +112,28 @@ impl RequestLog {
     }
 
     /// Records that a server begins a request.
-    pub(crate) fn begun(&mut self, number: u64, server: Pid) -> Broken {
+    pub(crate) fn begun(&mut self, number: u64, server: Pid) -> Checked {
         let Some(call) = self.calls.get_mut(&number) else {
             return Err(format!(
-                "a server was asked for {number}, which nobody asked for"
+                "a server received call {number}, which no app sent"
             ));
         };
-        call.done += 1;
-        let (done, id) = (call.done, call.id);
+        call.begun += 1;
+        let (begun, id) = (call.begun, call.id);
         let most = match call.tool {
             Tool::Pay | Tool::Long | Tool::Ask | Tool::Crash => 1,
             Tool::Read | Tool::List => 3,
         };
-        check(done <= most, || {
-            format!("rule 5: {:?} {number} is done {done} times", call.tool)
+        check(begun <= most, || {
+            format!("rule 5: {:?} {number} is begun {begun} times", call.tool)
         })?;
         check(
             call.last_possible_receiver
                 .is_none_or(|last| server <= last),
-            || format!("rule 5: {number} (id {id}) was cancelled, and is asked again"),
+            || format!("rule 5: {number} (id {id}) was cancelled, and is sent again"),
         )?;
         check(!call.reported_unsent, || {
-            format!("rule 5: {number} (id {id}) was said not to be sent, and is done")
+            format!("rule 5: {number} (id {id}) was reported as unsent, and is begun")
         })?;
         let last = self.last_begun.insert((call.app, server), number);
         check(last.is_none_or(|last| last < number), || {
@@ -153,87 +155,87 @@ impl RequestLog {
         }
     }
 
-    /// Checks a refused call whose daemon, which lives, reported the loss of the server: the daemon knows what no
-    /// server received, and the session check replay that.
+    /// Checks a refused call whose daemon, which lives, reported the loss of the server: the daemon knows which calls no
+    /// server received, and the session must replay them.
     pub(crate) fn check_refusal_after_reported_loss(
         &self,
         app: Pid,
         id: i64,
         unknown: bool,
-    ) -> Broken {
+    ) -> Checked {
         let number = self.by_id.get(&(app, id));
         let call = number.and_then(|number| self.calls.get(number));
         let never_sent = call.is_some_and(|call| call.tool != Tool::List && !call.reached_server);
         check(!(unknown && never_sent), || {
-            format!("id {id} never connected_to a server, and is not sent again")
+            format!("id {id} never reached a server, and is not sent again")
         })
     }
 
     /// Records progress at the app.
-    pub(crate) fn progress(&mut self, app: Pid, number: u64, progress: u64) -> Broken {
+    pub(crate) fn progress(&mut self, app: Pid, number: u64, progress: u64) -> Checked {
         let Some(call) = self.calls.get_mut(&number) else {
-            return Err(format!("progress of {number}, which nobody asked for"));
+            return Err(format!("progress of {number}, which no app sent"));
         };
         check(call.app == app, || {
-            format!("rule 4: progress of {number} goes to another app")
+            format!("rule 4: progress of {number} reaches another app")
         })?;
         check(!call.answered, || {
             format!("progress of {number} after its answer")
         })?;
         let before = std::mem::replace(&mut call.progress, progress);
         check(progress > before, || {
-            format!("progress of {number} goes from {before} to {progress}")
+            format!("progress of {number} changes from {before} to {progress}")
         })
     }
 
     /// Records a server request at the app, which is about one of its calls.
-    pub(crate) fn question(&mut self, app: Pid, number: u64) -> Broken {
+    pub(crate) fn server_request(&mut self, app: Pid, number: u64) -> Checked {
         match self.calls.get(&number) {
             Some(call) if call.app == app => Ok(()),
             _ => Err(format!(
-                "a question about {number} opens in another's window"
+                "a server request about {number} reaches another app"
             )),
         }
     }
 
-    /// Checks an error of the shim itself: a cancelled request must not get one.
-    pub(crate) fn refused(&self, app: Pid, id: i64) -> Broken {
+    /// Checks an error that the shim itself sends: a cancelled request must not get one.
+    pub(crate) fn refused(&self, app: Pid, id: i64) -> Checked {
         let number = self.by_id.get(&(app, id));
         let call = number.and_then(|number| self.calls.get(number));
         check(call.is_none_or(|call| !call.cancel_received), || {
-            format!("id {id} was cancelled, and is told that it failed")
+            format!("id {id} was cancelled, and gets an error")
         })
     }
 
     /// Records a response at the app.
-    pub(crate) fn answered(&mut self, app: Pid, id: i64, answer: &Answer) -> Broken {
+    pub(crate) fn answered(&mut self, app: Pid, id: i64, answer: &Answer) -> Checked {
         let Some(&number) = self.by_id.get(&(app, id)) else {
             return Err(format!(
-                "rule 4: an answer to id {id}, which was never asked"
+                "rule 4: a response to id {id}, which was never sent"
             ));
         };
         let call = self
             .calls
             .get_mut(&number)
-            .expect("it is in the request_log");
+            .expect("it is in the request log");
         check(!std::mem::replace(&mut call.answered, true), || {
             format!("rule 4: {number} (id {id}) is answered twice")
         })?;
         match answer {
-            Answer::Done(whose) => {
-                check(whose.is_none_or(|it| it == number), || {
-                    format!("rule 4: {number} (id {id}) gets the answer to {whose:?}")
+            Answer::Done(call_of_result) => {
+                check(call_of_result.is_none_or(|it| it == number), || {
+                    format!("rule 4: {number} (id {id}) gets the response to {call_of_result:?}")
                 })?;
-                let from_memory = call.tool == Tool::List;
-                check(call.done > 0 || from_memory, || {
-                    format!("{number} is answered, and was never done")
+                let from_cache = call.tool == Tool::List;
+                check(call.begun > 0 || from_cache, || {
+                    format!("{number} is answered, and was never begun")
                 })
             }
             Answer::Refused { outcome } => {
                 call.reported_unsent = outcome == "unsent";
                 match outcome.as_str() {
-                    "unsent" => check(call.done == 0, || {
-                        format!("rule 5: {number} (id {id}) is said not to be sent, and was done")
+                    "unsent" => check(call.begun == 0, || {
+                        format!("rule 5: {number} (id {id}) is reported as unsent, and was begun")
                     }),
                     "unknown" => Ok(()),
                     other => Err(format!("{number} (id {id}) ends with {other:?}")),
@@ -251,7 +253,7 @@ impl RequestLog {
 /// The content of a response.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A result; the call that it belongs to, if it says so.
+    /// A result, with the number of its call if it contains one.
     Done(Option<u64>),
     /// An error.
     Refused { outcome: String },

@@ -17,8 +17,8 @@ pub(crate) struct Server {
     stdout: PipeId,
     /// Lines to send later, and the requests that they belong to.
     later: Vec<(Moment, Value, Value)>,
-    /// Its open requests, and the calls that wait for the responses.
-    asked: BTreeMap<u64, (Value, u64)>,
+    /// Its own requests in flight, with the id and number of the call that waits for the response.
+    own_requests: BTreeMap<u64, (Value, u64)>,
     from: Inbox,
     to: Outbox,
     stdin_open: bool,
@@ -31,7 +31,7 @@ impl Server {
             stdin,
             stdout,
             later: Vec::new(),
-            asked: BTreeMap::new(),
+            own_requests: BTreeMap::new(),
             from: Inbox::default(),
             to: Outbox::default(),
             stdin_open: true,
@@ -51,13 +51,13 @@ impl Server {
     }
 
     pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) {
-        // Like a server with a single thread: it writes everything before it does anything else.
+        // Like a server with a single thread: it writes all output before it does anything else.
         if !self.to.is_empty() {
             return self.to.flush_some(self.stdout, part(salt), kernel);
         }
         let due = |(at, ..): &(Moment, Value, Value)| *at <= kernel.now;
-        if let Some(place) = self.later.iter().position(due) {
-            let (_, _, line) = self.later.remove(place);
+        if let Some(index) = self.later.iter().position(due) {
+            let (_, _, line) = self.later.remove(index);
             return self.send(&line, kernel);
         }
         if !self.from.has_line() && self.stdin_open {
@@ -69,24 +69,26 @@ impl Server {
         let Some(line) = self.from.next_line() else {
             return;
         };
-        // A withdrawn line.
+        // An aborted line.
         if line.ends_with(&[VOID]) {
             return;
         }
         match serde_json::from_slice(&line) {
             Ok(message) => self.handle_line(&message, kernel),
-            Err(error) => kernel.check(false, || format!("a server hears no JSON: {error}")),
+            Err(error) => kernel.check(false, || {
+                format!("a server reads a line that is not JSON: {error}")
+            }),
         }
     }
 
     fn input_ended(&mut self, kernel: &mut Kernel) {
         // Some exit by themselves, the others are ended by their warden.
         if self.pid.is_multiple_of(2) {
-            kernel.trace(self.pid, || "ends with its input".to_owned());
+            kernel.trace(self.pid, || "exits at the end of its input".to_owned());
             return kernel.end(self.pid);
         }
-        // No response will come: it goes on without.
-        for (request, number) in std::mem::take(&mut self.asked).into_values() {
+        // Its own requests get no response now: it finishes the calls without.
+        for (request, number) in std::mem::take(&mut self.own_requests).into_values() {
             self.answer(&request, done(number), kernel);
         }
     }
@@ -114,16 +116,17 @@ impl Server {
             }
             Some("tools/call") => self.call(id, params, kernel),
             Some("notifications/cancelled") => {
-                let gone = &params["requestId"];
-                self.later.retain(|(_, request, _)| request != gone);
-                self.asked.retain(|_, (request, _)| request != gone);
+                let cancelled = &params["requestId"];
+                self.later.retain(|(_, request, _)| request != cancelled);
+                self.own_requests
+                    .retain(|_, (request, _)| request != cancelled);
             }
             Some(_) if id.is_null() => {}
             Some(_) => self.answer(&id, json!({}), kernel),
             // A response to its request, or an error because no client can answer.
             None => {
-                let asked = id.as_u64().and_then(|id| self.asked.remove(&id));
-                if let Some((request, number)) = asked {
+                let call = id.as_u64().and_then(|id| self.own_requests.remove(&id));
+                if let Some((request, number)) = call {
                     self.answer(&request, done(number), kernel);
                 }
             }
@@ -143,9 +146,9 @@ impl Server {
             return kernel.end(self.pid);
         }
         if params["name"] == "ask" {
-            let question = 1 + self.asked.keys().last().copied().unwrap_or(0);
-            self.asked.insert(question, (id, number));
-            let ask = json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create",
+            let own_id = 1 + self.own_requests.keys().last().copied().unwrap_or(0);
+            self.own_requests.insert(own_id, (id, number));
+            let ask = json!({"jsonrpc": "2.0", "id": own_id, "method": "elicitation/create",
                 "params": {"message": number.to_string(), "requestedSchema": {}}});
             return self.send(&ask, kernel);
         }
@@ -172,7 +175,7 @@ impl Server {
 
     fn send(&mut self, line: &Value, kernel: &mut Kernel) {
         let line = line.to_string();
-        kernel.trace(self.pid, || format!("says {}", crate::shortened(&line)));
+        kernel.trace(self.pid, || format!("writes {}", crate::shortened(&line)));
         self.to.push(line.as_bytes(), kernel);
         self.to.flush(self.stdout, kernel);
     }

@@ -18,7 +18,7 @@ use crate::kernel::{Kernel, Pid, PipeId, Shortage, WorldSettings};
 use crate::lines::{Inbox, Outbox};
 use crate::part;
 
-/// The first time of `--stop-after`, as `kennel run` has it by default.
+/// Default of the first time of `--stop-after`.
 const AFTER_EOF: Duration = Duration::from_secs(2);
 /// Input is not read while this many bytes are queued at its destination.
 const QUEUE_LIMIT: usize = 2_000;
@@ -35,18 +35,18 @@ pub(crate) struct Shim {
     connection: Option<DaemonConnection>,
     /// The connection that an election made, until the engine uses it.
     new_connection: Option<DaemonConnection>,
-    server: Option<Server>,
+    server: Option<DedicatedServer>,
     election: Option<ElectionDriver>,
     /// The purpose of the last election.
     purpose: Option<Purpose>,
     /// Whether a request was pending before the last event.
     was_pending: bool,
     /// Whether the daemon, which lives, has just reported the loss of the server.
-    was_told_of_loss: bool,
+    loss_was_reported: bool,
 }
 
 /// The dedicated server.
-struct Server {
+struct DedicatedServer {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
@@ -83,7 +83,7 @@ impl Shim {
             election: None,
             purpose: None,
             was_pending: false,
-            was_told_of_loss: false,
+            loss_was_reported: false,
         }
     }
 
@@ -108,7 +108,7 @@ impl Shim {
             .min()
     }
 
-    /// Handles one thing that happened; `false` once the session ends.
+    /// Handles one event; `false` once the session ends.
     pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
         if !kernel.alive(self.app) {
             kernel.trace(self.pid, || "its app is gone".to_owned());
@@ -128,11 +128,12 @@ impl Shim {
         self.was_pending = self.engine.session().has_pending_requests();
         self.engine.advance(kernel.now);
         self.carry_out(kernel);
-        self.pass_on(kernel);
+        self.write_queued(kernel);
         self.carry_out(kernel);
         let server = &self.server;
         let has_output = || {
-            let has_output = |it: &Server| it.from.has_line() || kernel.waiting(it.stdout) > 0;
+            let has_output =
+                |it: &DedicatedServer| it.from.has_line() || kernel.waiting(it.stdout) > 0;
             server.as_ref().is_some_and(has_output)
         };
         let end = self.engine.end(has_output, kernel.now);
@@ -169,8 +170,8 @@ impl Shim {
             .as_ref()
             .is_some_and(|server| match self.engine.has_server() {
                 true => {
-                    let speaks = server.from.has_line() || kernel.readable(server.stdout);
-                    speaks && self.to_app.len() < QUEUE_LIMIT
+                    let is_readable = server.from.has_line() || kernel.readable(server.stdout);
+                    is_readable && self.to_app.len() < QUEUE_LIMIT
                 }
                 false => kernel.tree_is_empty(server.pid),
             })
@@ -186,38 +187,38 @@ impl Shim {
             || server.is_some_and(|it| it.to.may_flush(it.stdin, kernel))
     }
 
-    fn pass_on(&mut self, kernel: &mut Kernel) {
-        let was_told_of_loss = std::mem::take(&mut self.was_told_of_loss);
+    fn write_queued(&mut self, kernel: &mut Kernel) {
+        let loss_was_reported = std::mem::take(&mut self.loss_was_reported);
         while let Some(line) = self.engine.poll_to_app() {
             if let Ok(Message::Response(it)) = Message::parse(&line)
                 && let (Outcome::Error(error), Some(id)) = (it.outcome, it.id)
                 && let Key::Number(id) = id.key()
             {
                 let unknown = String::from_utf8_lossy(error.bytes()).contains("\"unknown\"");
-                let judged = kernel.request_log.refused(self.app, id).and_then(|()| {
-                    let unknown = unknown && was_told_of_loss;
+                let checked = kernel.request_log.refused(self.app, id).and_then(|()| {
+                    let unknown = unknown && loss_was_reported;
                     kernel
                         .request_log
                         .check_refusal_after_reported_loss(self.app, id, unknown)
                 });
-                if let Err(broken) = judged {
+                if let Err(broken) = checked {
                     kernel.check(false, || broken);
                 }
             }
             self.to_app.push(&line, kernel);
         }
-        let said_all = self.engine.all_input_is_sent();
+        let input_ended = self.engine.all_input_is_sent();
         if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
             while server.to.len() < QUEUE_LIMIT
                 && let Some(line) = self.engine.poll_to_upstream()
             {
-                server.to.push_in_turn(&line, kernel);
+                server.to.push_after_partial_line(&line, kernel);
             }
-            // What a dead server did not read is counted when it is lost.
+            // Bytes that a dead server did not read are counted when it is lost.
             if !kernel.has_no_reader(server.stdin) {
                 server.to.flush(server.stdin, kernel);
             }
-            if said_all && server.to.is_between_lines() {
+            if input_ended && server.to.is_between_lines() {
                 kernel.close_write(server.stdin);
             }
         }
@@ -228,7 +229,7 @@ impl Shim {
                 connection.to.push(&line, kernel);
             }
             connection.flush(kernel);
-            if said_all && connection.to.is_empty() {
+            if input_ended && connection.to.is_empty() {
                 connection.end_input(kernel);
             }
         }
@@ -256,11 +257,13 @@ impl Shim {
         }
         if !self.from_app.has_line() && !self.from_app.read(self.stdin, part(salt), kernel) {
             self.stdin_open = false;
-            self.outbox().into_iter().for_each(|to| to.recall(kernel));
+            self.outbox()
+                .into_iter()
+                .for_each(|to| to.abort_partial_line(kernel));
             self.handle(Event::AppClosed, kernel);
         }
         match self.from_app.next_line() {
-            Some(line) => self.take_from_app(&line, kernel),
+            Some(line) => self.handle_app_line(&line, kernel),
             None => self.send_ahead(kernel),
         }
         true
@@ -280,7 +283,7 @@ impl Shim {
         }
     }
 
-    fn take_from_app(&mut self, line: &[u8], kernel: &mut Kernel) {
+    fn handle_app_line(&mut self, line: &[u8], kernel: &mut Kernel) {
         if let Ok(Message::Notification(it)) = Message::parse(line)
             && let Ok(Some(id)) = it.cancelled()
             && let Key::Number(id) = id.key()
@@ -294,12 +297,12 @@ impl Shim {
         match (verdict, self.outbox()) {
             (Verdict::Forward, Some(to)) => to.push_begun(line),
             (Verdict::Replace(line), Some(to)) => to.push(&line, kernel),
-            (Verdict::Drop | Verdict::Abandon, Some(to)) => to.recall(kernel),
+            (Verdict::Drop | Verdict::Abandon, Some(to)) => to.abort_partial_line(kernel),
             (_, None) => {}
         }
     }
 
-    fn take_from_upstream(&mut self, line: &[u8], kernel: &mut Kernel) -> Verdict {
+    fn forward_upstream_line(&mut self, line: &[u8], kernel: &mut Kernel) -> Verdict {
         let verdict = self.engine.handle_upstream_line(line, kernel.now);
         match &verdict {
             Verdict::Forward => self.to_app.push(line, kernel),
@@ -330,11 +333,11 @@ impl Shim {
         if let Some(line) = connection.from.next_line() {
             if line.starts_with(b"!") {
                 let text = String::from_utf8_lossy(&line).into_owned();
-                kernel.trace(self.pid, || format!("is told {text}"));
-                let words = ["!lost", "!resting", "!solo"];
-                self.was_told_of_loss = words.iter().any(|word| text.starts_with(word));
+                kernel.trace(self.pid, || format!("reads {text}"));
+                let losses = ["!lost", "!resting", "!solo"];
+                self.loss_was_reported = losses.iter().any(|loss| text.starts_with(loss));
             }
-            let _ = self.take_from_upstream(&line, kernel);
+            let _ = self.forward_upstream_line(&line, kernel);
         }
         true
     }
@@ -365,7 +368,7 @@ impl Shim {
         }
         let line = self.server.as_mut().and_then(|it| it.from.next_line());
         if let Some(line) = line
-            && self.take_from_upstream(&line, kernel) == Verdict::Abandon
+            && self.forward_upstream_line(&line, kernel) == Verdict::Abandon
         {
             self.lose_server(kernel);
         }
@@ -385,7 +388,7 @@ impl Shim {
             false => 0,
         };
         let lost = Event::ServerLost {
-            unread: match server.to.is_counted() {
+            unread: match server.to.matches_queued_lines() {
                 true => server.to.len() + in_pipe,
                 false => 0,
             },
@@ -443,9 +446,9 @@ impl Shim {
                 }
                 Action::UseConnection => {
                     let new = self.new_connection.take();
-                    kernel.check(new.is_some(), || "no connection to be used".to_owned());
+                    kernel.check(new.is_some(), || "there is no connection to use".to_owned());
                     kernel.check(self.server.is_none(), || {
-                        "a shim shares while its own server is left".to_owned()
+                        "a shim shares while its dedicated server is left".to_owned()
                     });
                     if let Some(former) = std::mem::replace(&mut self.connection, new) {
                         former.close(kernel);
@@ -466,7 +469,7 @@ impl Shim {
                 }
                 Action::Send(control) => {
                     if let Some(connection) = &mut self.connection {
-                        connection.to.push_aside(&control.line(), kernel);
+                        connection.to.push_control_line(&control.line(), kernel);
                     }
                 }
                 Action::CheckDaemon => {
@@ -519,14 +522,14 @@ impl Shim {
                 .handle(Event::ServerNotStarted { why }, kernel.now);
         }
         let (pid, stdin, stdout) = kernel.start_server(self.pid, None);
-        let left = self.server.replace(Server {
+        let previous = self.server.replace(DedicatedServer {
             pid,
             stdin,
             stdout,
             from: Inbox::default(),
             to: Outbox::default(),
         });
-        kernel.check(left.is_none(), || {
+        kernel.check(previous.is_none(), || {
             "a shim starts a server while another one is left".to_owned()
         });
         self.engine.handle(Event::ServerStarted, kernel.now);

@@ -9,24 +9,24 @@ pub fn shrink(schedule: &Schedule, breaks: impl Fn(&Schedule) -> bool) -> Schedu
     let mut best = schedule.clone();
     loop {
         let before = best.acts.clone();
-        leave_out(&mut best, &breaks);
-        make_smaller(&mut best, &breaks);
+        remove_acts(&mut best, &breaks);
+        reduce_acts(&mut best, &breaks);
         if best.acts == before {
             return best;
         }
     }
 }
 
-fn leave_out(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
+fn remove_acts(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
     let mut chunk = best.acts.len().div_ceil(2).max(1);
     loop {
         let mut start = 0;
         while start < best.acts.len() {
-            let mut less = best.clone();
-            let end = (start + chunk).min(less.acts.len());
-            less.acts.drain(start..end);
-            match breaks(&less) {
-                true => *best = less,
+            let mut shorter = best.clone();
+            let end = (start + chunk).min(shorter.acts.len());
+            shorter.acts.drain(start..end);
+            match breaks(&shorter) {
+                true => *best = shorter,
                 false => start += chunk,
             }
         }
@@ -37,20 +37,20 @@ fn leave_out(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
     }
 }
 
-fn make_smaller(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
-    for place in 0..best.acts.len() {
-        while let Some(smaller) = smaller(&best.acts[place]) {
-            let mut less = best.clone();
-            less.acts[place] = smaller;
-            if !breaks(&less) {
+fn reduce_acts(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
+    for index in 0..best.acts.len() {
+        while let Some(smaller) = reduced(&best.acts[index]) {
+            let mut shorter = best.clone();
+            shorter.acts[index] = smaller;
+            if !breaks(&shorter) {
                 break;
             }
-            *best = less;
+            *best = shorter;
         }
     }
 }
 
-fn smaller(act: &Act) -> Option<Act> {
+fn reduced(act: &Act) -> Option<Act> {
     match act {
         Act::Turns(turns, salt) if *turns > 1 => Some(Act::Turns(turns / 2, *salt)),
         Act::Pass(length, salt) if *length > Duration::from_millis(1) => {

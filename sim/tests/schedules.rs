@@ -39,7 +39,7 @@ fn a_schedule_goes_the_same_way_every_time() {
 #[test]
 fn a_schedule_that_broke_a_rule_once_breaks_none_now() {
     let kept = [
-        // A server that outlives its input had asked an app that will say no more.
+        // A server outlived its input while it waited for a response of an app that had closed its side.
         (9_574_995_488_831_766_608, 86_392),
     ];
     for (seed, number) in kept {

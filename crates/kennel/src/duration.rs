@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The error for a text that is not a duration.
+/// The error for a string that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadDuration(String);
 
@@ -20,10 +20,10 @@ impl std::error::Error for BadDuration {}
 
 /// Maximum duration: ten years. Adding it to the present time cannot overflow.
 const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// Number of decimal places that count.
-const DECIMALS: usize = 9;
+/// Maximum number of decimal places that are parsed; further ones are ignored.
+const MAX_DECIMALS: usize = 9;
 
-/// Reads a duration, of whole milliseconds and at most ten years. A bare `0` needs no unit.
+/// Parses a duration, of whole milliseconds and at most ten years. A bare `0` needs no unit.
 pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
     let bad = || BadDuration(text.to_owned());
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
@@ -37,8 +37,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
         return Err(bad());
     }
     let whole: u64 = whole.parse().map_err(|_| bad())?;
-    let decimals = &decimals[..decimals.len().min(DECIMALS)];
-    let fraction: u64 = format!("{decimals:0<DECIMALS$}")
+    let decimals = &decimals[..decimals.len().min(MAX_DECIMALS)];
+    let fraction: u64 = format!("{decimals:0<MAX_DECIMALS$}")
         .parse()
         .map_err(|_| bad())?;
     let millis_each: u128 = match unit {
@@ -49,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
         "" if whole == 0 && fraction == 0 => 1,
         _ => return Err(bad()),
     };
-    let billion = 10u128.pow(DECIMALS as u32);
+    let billion = 10u128.pow(MAX_DECIMALS as u32);
     let billionths = u128::from(whole) * billion + u128::from(fraction);
     // Rounded up, so that a duration above zero stays above zero.
     let millis = (billionths * millis_each).div_ceil(billion);

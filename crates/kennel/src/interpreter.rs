@@ -9,11 +9,11 @@ use kennel_sys::fs::open_without_waiting;
 use kennel_sys::text::os_string;
 
 /// Maximum number of interpreters that are scripts for another interpreter: the kernel's limit.
-pub(crate) const DEPTH: usize = 4;
-/// Bytes of a file that are read: the kernel reads no longer `#!` line.
-const HEAD: u64 = 256;
+pub(crate) const MAX_DEPTH: usize = 4;
+/// Number of bytes read of a file: the kernel reads no longer `#!` line.
+const HEAD_BYTES: u64 = 256;
 
-/// Interpreters whose arguments are understood here.
+/// Interpreters whose arguments this module can parse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Python,
@@ -49,10 +49,10 @@ impl Language {
     }
 }
 
-/// The first bytes of a file.
+/// Reads the first [`HEAD_BYTES`] bytes of a file.
 pub(crate) fn head_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    open(path)?.take(HEAD).read_to_end(&mut head)?;
+    open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
     Ok(head)
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The words after `#!`, if a file begins so.
+/// The words of the `#!` line, if the file begins with one.
 pub(crate) fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|&byte| byte == b'\n').next()?;
@@ -78,8 +78,8 @@ pub(crate) fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
     Some(words.map(os_string).collect())
 }
 
-/// The program that runs a script: the first word after `#!`, or the program that `env` looks for. `None` if there is
-/// no word.
+/// The program that runs a script: the first word after `#!`, or the program that `env` finds in `PATH`. `None` if there
+/// is no word.
 pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
     let first = line.first()?;
     if Path::new(first).file_name() != Some(OsStr::new("env")) {
@@ -89,8 +89,8 @@ pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
         let bytes = word.as_encoded_bytes();
         bytes.starts_with(b"-") || bytes.contains(&b'=')
     };
-    let behind = line[1..].iter().find(|word| !is_option(word));
-    Some(behind.unwrap_or(first))
+    let program = line[1..].iter().find(|word| !is_option(word));
+    Some(program.unwrap_or(first))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bytes in, lines out; and lines waiting to be written.
+//! Splits input into lines, and queues lines to be written.
 
 pub(crate) mod buffer_pool;
 mod inbox;
@@ -13,60 +13,61 @@ pub(crate) use outbox::Outbox;
 pub(crate) use too_long::set_any_max_line;
 pub(crate) use too_long::{SkippedLines, TooLong, max_line, set_max_line, set_max_odd_line};
 
-use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+use crate::size::{DEFAULT_MAX_LINE, MIN_MAX_LINE};
 
-/// There is room for this much at least whenever something is read.
+/// Minimum free bytes in a buffer before each read.
 pub(crate) const CHUNK: usize = 64 * 1024;
-/// What is read at once where something may come along with it.
-pub(crate) const SHORT: usize = 4096;
-/// What a buffer may keep for the next time: what a 32 MB line needed is given back.
-const KEPT: usize = 2 * CHUNK;
-/// A line that is as long as this and has not ended gets [`AMPLE`] room at once: nothing is used of that before it
-/// is filled, and it is not moved from place to place.
-const LONG: usize = 4 * CHUNK;
-const AMPLE: usize = 64 << 20;
-/// By this much a longer one grows.
-const MORE: usize = 16 << 20;
+/// Bytes of a small read: the first one from a socket, which may pass descriptors.
+pub(crate) const SMALL_READ: usize = 4096;
+/// Maximum capacity in bytes that a buffer keeps between two lines: the memory of a 32 MB line is freed.
+const MAX_RETAINED: usize = 2 * CHUNK;
+/// An incomplete line of this many bytes gets a buffer of [`LARGE_BUFFER`] bytes at once: its pages use no memory before they
+/// are filled, and the line is not copied each time it grows.
+const LARGE_LINE: usize = 4 * CHUNK;
+/// Capacity in bytes of the buffer of a large line.
+const LARGE_BUFFER: usize = 64 << 20;
+/// Bytes by which the buffer of an even longer line grows.
+const GROWTH_STEP: usize = 16 << 20;
 
-/// The sizes of an inbox. The fuzz target for lines has small ones, so that few bytes reach what needs megabytes here.
-pub(crate) trait Sizes: Default {
+/// The buffer sizes of an inbox. The fuzz target for lines has small ones: a few bytes reach what needs megabytes here.
+pub(crate) trait InboxSizes: Default {
     const CHUNK: usize;
-    const SHORT: usize;
-    const KEPT: usize;
-    const LONG: usize;
-    const AMPLE: usize;
-    const MORE: usize;
-    const LEAST_MAX_LINE: usize;
+    const SMALL_READ: usize;
+    const MAX_RETAINED: usize;
+    const LARGE_LINE: usize;
+    const LARGE_BUFFER: usize;
+    const GROWTH_STEP: usize;
+    const MIN_MAX_LINE: usize;
 }
 
 /// The sizes of the program.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramSizes;
 
-impl Sizes for ProgramSizes {
+impl InboxSizes for ProgramSizes {
     const CHUNK: usize = CHUNK;
-    const SHORT: usize = SHORT;
-    const KEPT: usize = KEPT;
-    const LONG: usize = LONG;
-    const AMPLE: usize = AMPLE;
-    const MORE: usize = MORE;
-    const LEAST_MAX_LINE: usize = LEAST_MAX_LINE;
+    const SMALL_READ: usize = SMALL_READ;
+    const MAX_RETAINED: usize = MAX_RETAINED;
+    const LARGE_LINE: usize = LARGE_LINE;
+    const LARGE_BUFFER: usize = LARGE_BUFFER;
+    const GROWTH_STEP: usize = GROWTH_STEP;
+    const MIN_MAX_LINE: usize = MIN_MAX_LINE;
 }
 
-/// What such room is in, where the system has large pages.
+/// Bytes of a large page, which large buffers use where the system has them.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// How much memory a line takes up of which so many bytes are there.
+/// Bytes of memory that a line of this length uses in a buffer of this capacity.
 pub(crate) fn memory_of(length: usize, capacity: usize) -> usize {
-    match capacity >= AMPLE {
+    match capacity >= LARGE_BUFFER {
         true => length.next_multiple_of(LARGE_PAGE),
         false => length,
     }
 }
 
-/// Memory that a line does not need any more. What was ample may be of use to the next one.
+/// Frees the buffer of a line, or pools it if it is a large one.
 pub(crate) fn give_back(bytes: Vec<u8>) {
-    if bytes.capacity() == AMPLE {
-        buffer_pool::keep(bytes);
+    if bytes.capacity() == LARGE_BUFFER {
+        buffer_pool::put(bytes);
     }
 }

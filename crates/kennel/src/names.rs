@@ -1,9 +1,9 @@
-//! Lists of names, each in one text.
+//! Lists of names, each in a single string.
 
 /// Names, separated by white space.
 ///
-/// The loader writes the address of every text of a list when a program starts, so a list of texts uses memory in every
-/// process, used or not. One text does not.
+/// The loader writes the address of every string of a list when a program starts, so a list of strings uses memory in every
+/// process, used or not. A single string does not.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Names(pub(crate) &'static str);
 

@@ -19,10 +19,10 @@ pub(crate) struct Printed {
     hides_next: bool,
 }
 
-/// A line to be logged.
+/// The logged text of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TextLine {
-    /// Its beginning.
+    /// The beginning of the line.
     pub(crate) text: String,
     /// Number of lines before it that were not logged.
     skipped: usize,
@@ -47,7 +47,7 @@ impl Printed {
     }
 
     /// The text to log for a line that the server wrote to stdout and that was dropped because it is no message. `None`
-    /// if it is a message after all (an answer to no request), is empty, or exceeds the limit.
+    /// if it is a message after all (a response without a request), is empty, or exceeds the limit.
     pub(crate) fn line(&mut self, line: &[u8], now: Instant) -> Option<TextLine> {
         let line = line.trim_ascii();
         let is_hidden = std::mem::take(&mut self.hides_next);
@@ -55,7 +55,7 @@ impl Printed {
             return None;
         }
         let skipped = self.quota.next(now)?;
-        // Only this much of a long line is read: a character has at most four bytes.
+        // A character has at most four bytes, so the rest of a long line is not read.
         let head = &line[..line.len().min(MAX_CHARACTERS * 4)];
         let text = String::from_utf8_lossy(head);
         let mut short: String = text.chars().take(MAX_CHARACTERS).collect();
@@ -78,7 +78,7 @@ impl TextLine {
     }
 }
 
-/// Whether a line is JSON-RPC, valid or not; such lines are the business of the server and its app.
+/// Whether a line is JSON-RPC, valid or not; such a line may contain private data and is not logged.
 fn is_meant_as_message(line: &[u8]) -> bool {
     const NAME: &[u8] = b"\"jsonrpc\"";
     matches!(line[0], b'{' | b'[') && line.windows(NAME.len()).any(|part| part == NAME)
@@ -115,11 +115,11 @@ mod tests {
 
     #[test]
     fn a_flood_is_logged_by_its_number_of_lines() {
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut printed = Printed::default();
-        let told = (0..1000).filter(|_| printed.line(b"x", begun).is_some());
-        assert_eq!(told.count(), MAX_LINES);
-        let next = printed.line(b"x", begun + MINUTE).unwrap();
+        let logged = (0..1000).filter(|_| printed.line(b"x", start).is_some());
+        assert_eq!(logged.count(), MAX_LINES);
+        let next = printed.line(b"x", start + MINUTE).unwrap();
         assert_eq!((next.skipped, next.is_first), (1000 - MAX_LINES, false));
         assert!(next.left_out().unwrap().starts_with("980 more lines"));
     }

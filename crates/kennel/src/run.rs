@@ -25,7 +25,7 @@ use crate::known_variables;
 use crate::sharing::{
     self, Decision, Placement, Remembered, Rule, ServersToml, SharingInput, eras, table,
 };
-use crate::shim::{self, FoundStarter, Sharing, Spec};
+use crate::shim::{self, FoundStarter, SessionSpec, Sharing};
 use crate::start_error;
 use crate::this_build;
 use crate::timers::{self, Timers};
@@ -33,7 +33,7 @@ use crate::values;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// When sessions share one server
+    /// Choose when sessions share a server
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     share: Share,
 
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_cache: bool,
 
-    /// Which requests to retry after the server crashed: safe, all or none [default: safe]
+    /// Retry these requests after a crash: safe, all or none [default: safe]
     ///
     /// safe: lists, reads, prompts, completions, and calls of tools that the server declares read-only or idempotent.
     /// all: every request, for servers whose calls may all be made twice. none: no request. A request that is not
@@ -94,14 +94,14 @@ enum Share {
     Never,
 }
 
-pub(crate) fn run(mut args: Args, origin: FoundStarter) -> ExitCode {
+pub(crate) fn run(mut args: Args, starter: FoundStarter) -> ExitCode {
     let off = values::kennel_is_off();
     if off && args.name.is_none() {
         return start_error::become_server(&args.command, args.cwd.as_deref());
     }
     known_variables::warn_of_misspelled();
     let config = ServersToml::of_user();
-    if let Err(error) = args.take_name(&config) {
+    if let Err(error) = args.resolve_name(&config) {
         return crate::fail_with(NOTHING_FOUND, &error);
     }
     if off {
@@ -131,15 +131,15 @@ pub(crate) fn run(mut args: Args, origin: FoundStarter) -> ExitCode {
         after_term: timers.stop_after.1,
     };
     if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        let words = "is not a directory: create it, or name another with --cwd";
-        return crate::fail_with(CANNOT_START, &format!("{} {words}", cwd.display()));
+        let problem = "is not a directory: create it, or name another with --cwd";
+        return crate::fail_with(CANNOT_START, &format!("{} {problem}", cwd.display()));
     }
-    let launch = Launch::of(&args, env_key.as_deref());
-    let decision = launch.decide(&args, &config);
+    let context = ServerContext::of(&args, env_key.as_deref());
+    let decision = context.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
-        key: launch.key.clone(),
+        key: context.key.clone(),
         former: Arc::new(FormerKey::new(args.cwd.is_some())),
-        hello: Arc::new(launch.hello(&args, &timers, &decision, replace, &origin)),
+        hello: Arc::new(context.hello(&args, &timers, &decision, replace, &starter)),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
@@ -150,7 +150,7 @@ pub(crate) fn run(mut args: Args, origin: FoundStarter) -> ExitCode {
         start_timeout: timers.start_timeout,
         why: decision.why.clone(),
     });
-    let spec = Spec {
+    let spec = SessionSpec {
         command: args.command,
         cwd: args.cwd,
         ladder,
@@ -159,15 +159,15 @@ pub(crate) fn run(mut args: Args, origin: FoundStarter) -> ExitCode {
         hibernate: timers.hibernate,
         max_line: timers.max_line,
         replace: replace.unwrap_or(false),
-        key: launch.key,
+        key: context.key,
         why_solo: sharing.is_none().then_some(decision.why),
     };
-    shim::run(spec, sharing, origin)
+    shim::run(spec, sharing, starter)
 }
 
 impl Args {
-    /// Replaces a name by the command that `servers.toml` has for it.
-    fn take_name(&mut self, config: &ServersToml) -> Result<(), String> {
+    /// Sets the command, directory and variables of a server that is named in `servers.toml`.
+    fn resolve_name(&mut self, config: &ServersToml) -> Result<(), String> {
         let Some(name) = &self.name else {
             return Ok(());
         };
@@ -193,7 +193,7 @@ impl Args {
     }
 }
 
-/// The environment. If a variable is set twice, the first value counts, as for every program that reads it by name.
+/// The environment. If a variable is set twice, the first value is used, as by every program that reads it by name.
 fn environment() -> Vec<(OsString, OsString)> {
     let mut names = HashSet::new();
     let all = std::env::vars_os();
@@ -201,23 +201,23 @@ fn environment() -> Vec<(OsString, OsString)> {
 }
 
 /// The directory and environment of the server, and the key of its daemon.
-struct Launch {
+struct ServerContext {
     cwd: PathBuf,
     env: Vec<(OsString, OsString)>,
-    /// The names of the variables that count for the key.
+    /// The names of the variables in the key.
     names: Vec<OsString>,
     /// The names given with `--env-key`.
     env_key: Option<Vec<OsString>>,
     key: String,
 }
 
-impl Launch {
-    fn of(args: &Args, env_key: Option<&[OsString]>) -> Launch {
+impl ServerContext {
+    fn of(args: &Args, env_key: Option<&[OsString]>) -> ServerContext {
         let env = environment();
         let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
         let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
         let cwd = std::path::absolute(&cwd).unwrap_or(cwd);
-        let names = counted(&args.command, env_key, args.cwd.is_some(), &env);
+        let names = key_variables(&args.command, env_key, args.cwd.is_some(), &env);
         let what = KeyInput {
             command: &args.command,
             cwd: &cwd,
@@ -227,7 +227,7 @@ impl Launch {
             cache: !args.no_cache,
         };
         let key = key::of(&what, confined::ours().ok());
-        Launch {
+        ServerContext {
             cwd,
             env,
             names,
@@ -236,16 +236,16 @@ impl Launch {
         }
     }
 
-    /// Whether this session may share. A session whose confinement cannot be compared never does.
+    /// Decides whether this session may share. A session whose confinement cannot be compared never does.
     fn decide(&self, args: &Args, config: &ServersToml) -> Decision {
-        let decision = self.decide_unconfined(args, config);
+        let decision = self.decide_ignoring_confinement(args, config);
         match confined::why_dedicated(confined::ours()) {
             Some(why) if decision.may_share() => decision.dedicated_because(why),
             _ => decision,
         }
     }
 
-    fn decide_unconfined(&self, args: &Args, config: &ServersToml) -> Decision {
+    fn decide_ignoring_confinement(&self, args: &Args, config: &ServersToml) -> Decision {
         let known = |remembered| {
             sharing::decide(&SharingInput {
                 command: &args.command,
@@ -254,7 +254,7 @@ impl Launch {
             })
         };
         match args.share {
-            // `always` says only that it is shared; the cache and turns still depend on what is known of the server.
+            // `always` only decides that it is shared; `cache` and `in_turn` still depend on the server.
             Share::Always => {
                 let Decision { cache, in_turn, .. } = known(Remembered::default());
                 Decision {
@@ -265,7 +265,7 @@ impl Launch {
             }
             Share::Never => Decision::asked_for(Rule::Never),
             Share::Auto => {
-                // Creates nothing.
+                // Does not create the directory.
                 let user = RuntimeDir::find_of_user().ok().flatten();
                 let remembered = user.map(|user| eras::recall(&user, &self.key));
                 known(remembered.unwrap_or_default())
@@ -279,10 +279,10 @@ impl Launch {
         timers: &timers::Settled,
         decision: &Decision,
         replace: Option<bool>,
-        origin: &FoundStarter,
+        starter: &FoundStarter,
     ) -> ClientHello {
         let me = ProcessRef::my_identity();
-        let shared = |fate| fate == Placement::Shared;
+        let shared = |placement| placement == Placement::Shared;
         let pair = |(name, value): &(OsString, OsString)| (text(name), text(value));
         let env = self.env.iter().map(pair).collect();
         ClientHello {
@@ -290,7 +290,7 @@ impl Launch {
             protocol: PROTOCOL,
             pid: std::process::id(),
             identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
-            app: origin.as_ref().ok().and_then(app),
+            app: starter.as_ref().ok().and_then(find_app),
             session: kennel_sys::random::word().expect("the system has random numbers"),
             spec: hello::Spec {
                 command: args.command.iter().map(|word| text(word)).collect(),
@@ -323,8 +323,8 @@ impl Launch {
     }
 }
 
-/// The names of the variables that count for the key of this command.
-pub(crate) fn counted(
+/// The names of the variables in the key of this command.
+pub(crate) fn key_variables(
     command: &[OsString],
     env_key: Option<&[OsString]>,
     cwd_given: bool,
@@ -340,8 +340,8 @@ pub(crate) fn counted(
     })
 }
 
-/// The app behind the launchers, if it can be seen.
-pub(crate) fn app(starter: &Starter) -> Option<hello::App> {
+/// The app that started the launchers, if its process can be read.
+pub(crate) fn find_app(starter: &Starter) -> Option<hello::App> {
     let Starter::Watch(watched) = starter else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! The process of a server as sessions and daemons start it: its tree, our ends of its pipes, and what it wrote last to stderr.
+//! The process of a server as sessions and daemons start it: its tree, our ends of its pipes, and its last lines on stderr.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,14 +12,15 @@ use kennel_sys::stdio::set_nonblocking;
 use kennel_sys::tree::{Detached, Exit, Ladder, Launch, Tree};
 use serde::{Deserialize, Serialize};
 
-/// Bytes that the pipe of a server's stdout holds: large lines need fewer turns.
+/// Capacity in bytes of the pipe of a server's stdout: large lines need fewer reads.
 pub(crate) const PIPE_SIZE: usize = 256 * 1024;
-/// Maximum bytes of a line on stderr. A longer line is taken in parts: one that never ends, such as a progress bar, must not
-/// fill our memory.
+/// Maximum bytes of a line on stderr. A longer line is split: a line without an end, such as a progress bar, must not fill
+/// our memory.
 pub(crate) const MAX_STDERR_LINE: usize = 64 * 1024;
-/// How much of what the server wrote last to stderr is kept for an error.
-const TAIL_LINES: usize = 20;
-const TAIL_LINE_BYTES: usize = 500;
+/// Maximum number of stderr lines that are kept for an error.
+const MAX_TAIL_LINES: usize = 20;
+/// Maximum bytes that are kept of each of those.
+const MAX_TAIL_LINE_BYTES: usize = 500;
 
 /// What to start, and how.
 #[derive(Debug)]
@@ -31,13 +32,13 @@ pub(crate) struct ServerLaunch<'a> {
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
     pub(crate) detached: Detached,
-    /// Where the tree is put on record.
+    /// The directory for the record of the tree.
     pub(crate) records: Option<&'a RuntimeDir>,
-    /// Bytes that the pipe of its stdin holds.
+    /// Capacity in bytes of the pipe of its stdin.
     pub(crate) stdin_size: usize,
 }
 
-/// Our ends of a server's pipes. None of them blocks.
+/// Our ends of a server's pipes. All are non-blocking.
 #[derive(Debug)]
 pub(crate) struct ServerPipes {
     pub(crate) stdin: PipeWriter,
@@ -51,7 +52,7 @@ impl ServerLaunch<'_> {
         let (stdin, to_server) = io::pipe()?;
         let (from_server, stdout) = io::pipe()?;
         let (errors, stderr) = io::pipe()?;
-        // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
+        // An error is no harm: an unprivileged user may have used up the quota for larger pipes.
         set_pipe_size(&from_server, PIPE_SIZE);
         set_pipe_size(&to_server, self.stdin_size);
         let pipes = ServerPipes {
@@ -76,7 +77,7 @@ impl ServerLaunch<'_> {
 }
 
 impl ServerPipes {
-    /// They are ours alone: a flag of them is nobody else's.
+    /// Sets `O_NONBLOCK`. No other process shares these open files, so none is affected.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         set_nonblocking(&self.stdin)?;
         set_nonblocking(&self.stdout)?;
@@ -90,23 +91,23 @@ impl ServerPipes {
 pub(crate) struct StderrTail(VecDeque<String>);
 
 impl StderrTail {
-    /// Keeps a line, and forgets the oldest one if there are too many.
+    /// Adds a line, and drops the oldest one if there are too many.
     pub(crate) fn push(&mut self, line: &[u8]) {
-        if self.0.len() == TAIL_LINES {
+        if self.0.len() == MAX_TAIL_LINES {
             self.0.pop_front();
         }
-        let line = &line[..line.len().min(TAIL_LINE_BYTES)];
+        let line = &line[..line.len().min(MAX_TAIL_LINE_BYTES)];
         self.0.push_back(String::from_utf8_lossy(line).into_owned());
     }
 
-    /// All of them.
+    /// The lines, separated by newlines.
     pub(crate) fn text(&self) -> String {
         let lines: Vec<&str> = self.0.iter().map(String::as_str).collect();
         lines.join("\n")
     }
 }
 
-/// Whether more may come after a read that ended so.
+/// Whether more bytes may follow after this result of a read.
 pub(crate) fn is_still_open(read: &io::Result<usize>) -> bool {
     match read {
         Ok(count) => *count > 0,
@@ -117,8 +118,8 @@ pub(crate) fn is_still_open(read: &io::Result<usize>) -> bool {
     }
 }
 
-/// How a server ended, for the errors of a session.
-pub(crate) fn ending(exit: Exit) -> ServerExit {
+/// Converts the exit of a server's first process for the session's errors.
+pub(crate) fn server_exit(exit: Exit) -> ServerExit {
     match exit {
         Exit::Code(code) => ServerExit::Code(code),
         Exit::Signal(signal) => ServerExit::Signal(signal),
@@ -132,14 +133,14 @@ mod tests {
     #[test]
     fn the_last_lines_of_stderr_are_kept_and_long_ones_are_cut() {
         let mut tail = StderrTail::default();
-        for number in 0..TAIL_LINES + 5 {
+        for number in 0..MAX_TAIL_LINES + 5 {
             tail.push(format!("line {number}").as_bytes());
         }
-        tail.push(&[b'x'; 2 * TAIL_LINE_BYTES]);
+        tail.push(&[b'x'; 2 * MAX_TAIL_LINE_BYTES]);
         let text = tail.text();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines.len(), lines[0]), (TAIL_LINES, "line 6"));
-        assert_eq!(lines[TAIL_LINES - 1].len(), TAIL_LINE_BYTES);
+        assert_eq!((lines.len(), lines[0]), (MAX_TAIL_LINES, "line 6"));
+        assert_eq!(lines[MAX_TAIL_LINES - 1].len(), MAX_TAIL_LINE_BYTES);
         let saved = serde_json::to_string(&tail).unwrap();
         let restored: StderrTail = serde_json::from_str(&saved).unwrap();
         assert_eq!(restored.text(), text);

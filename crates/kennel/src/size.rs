@@ -2,10 +2,10 @@
 
 /// Default maximum length of a line, in bytes.
 pub(crate) const DEFAULT_MAX_LINE: usize = 128 << 20;
-/// Minimum for such a limit: buffers have about this size anyway.
-pub(crate) const LEAST_MAX_LINE: usize = 256 * 1024;
+/// Minimum of that limit, in bytes: buffers have about this size anyway.
+pub(crate) const MIN_MAX_LINE: usize = 256 * 1024;
 
-/// The error for a text that is not a size.
+/// The error for a string that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadSize(String);
 

@@ -3,7 +3,7 @@
 //! and `kennel guard --takeover older` all use it.
 //!
 //! Nothing watches the files: they are checked when there is a reason to, which is cheap. Parts of a command whose
-//! meaning is uncertain are not guessed: a server that seems unchanged goes on as before.
+//! meaning is uncertain are not guessed: a server that seems unchanged keeps running.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ const MAX_FILES: usize = 256;
 
 /// The files that a server was started from, as they were then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sources(Vec<Source>);
+pub(crate) struct Sources(Vec<SourceFile>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Source {
+struct SourceFile {
     path: Text,
     /// `None`: it did not exist yet; a launcher may install it first.
     mark: Option<Mark>,
@@ -45,10 +45,10 @@ struct Mark {
     modified: (i64, i64),
 }
 
-/// The result of a check.
+/// Result of [`Sources::check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    Same,
+pub(crate) enum FileChange {
+    Unchanged,
     /// Changed, and possibly still changing.
     Changing,
     Changed,
@@ -88,35 +88,35 @@ impl Sources {
         }
         paths.sort();
         paths.dedup();
-        let source = |path: PathBuf| Source {
+        let source = |path: PathBuf| SourceFile {
             mark: FileState::at(&path).map(|state| state.mark),
             path: Text::from(path.as_os_str().as_encoded_bytes()),
         };
         Sources(paths.into_iter().map(source).collect())
     }
 
-    /// Whether they are unchanged. A file that did not exist before is taken as it is now.
-    pub(crate) fn look(&mut self) -> Look {
-        let mut look = Look::Same;
+    /// Checks whether the files changed. A file that did not exist before is recorded as it is now.
+    pub(crate) fn check(&mut self) -> FileChange {
+        let mut change = FileChange::Unchanged;
         for source in &mut self.0 {
             let path = PathBuf::from(os_string(source.path.as_bytes()));
             match (source.mark, FileState::at(&path)) {
                 (None, Some(now)) => source.mark = Some(now.mark),
-                // It is missing now; its replacement decides.
-                (Some(_), None) => return Look::Changing,
+                // The file is missing, and may be about to be replaced.
+                (Some(_), None) => return FileChange::Changing,
                 (Some(then), Some(now)) if then != now.mark => match is_settled(now.changed) {
-                    true => look = Look::Changed,
-                    false => return Look::Changing,
+                    true => change = FileChange::Changed,
+                    false => return FileChange::Changing,
                 },
                 _ => {}
             }
         }
-        look
+        change
     }
 
-    /// Whether any of them changed, even if it is still changing.
+    /// Whether any file changed, or is still changing.
     pub(crate) fn are_stale(&self) -> bool {
-        self.clone().look() != Look::Same
+        self.clone().check() != FileChange::Unchanged
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -219,7 +219,7 @@ impl Mark {
 fn is_settled(changed: i64) -> bool {
     let changed = Duration::from_secs(u64::try_from(changed).unwrap_or(0));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    // A clock that was set back says nothing.
+    // If the clock was set back, the age is unknown.
     now.map_or(true, |now| now.abs_diff(changed) >= SETTLE_TIME)
 }
 
@@ -238,7 +238,7 @@ impl SearchContext<'_> {
     fn interpreters(&self, path: Option<&OsStr>) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         let mut script = self.program.clone();
-        for _ in 0..interpreter::DEPTH {
+        for _ in 0..interpreter::MAX_DEPTH {
             let head = script.and_then(|script| interpreter::head_of(&script).ok());
             let line = head.and_then(|head| interpreter::shebang(&head));
             script = line.and_then(|line| {
@@ -379,7 +379,7 @@ mod tests {
 
     /// The files below the scope that a command is started from.
     fn files(scope: &Scope, command: &[&str]) -> Vec<String> {
-        let path = |source: &Source| String::from_utf8(source.path.as_bytes().to_vec()).ok();
+        let path = |source: &SourceFile| String::from_utf8(source.path.as_bytes().to_vec()).ok();
         let all = of(scope, command).0;
         let paths = all.iter().filter_map(path);
         let inside = paths.filter_map(|path| {
@@ -443,10 +443,10 @@ mod tests {
         assert!(sources.are_stale());
         let sources = of(&scope, &["python3", "-m", "m.sub"]);
         write(&scope.path("m/sub/new.py"), "1");
-        assert!(sources.are_stale(), "one that was added");
+        assert!(sources.are_stale(), "an added file");
         let sources = of(&scope, &["python3", "-m", "m"]);
         std::fs::remove_file(scope.path("m/sub/new.py")).unwrap();
-        assert!(sources.are_stale(), "one that was removed");
+        assert!(sources.are_stale(), "a removed file");
     }
 
     #[test]
@@ -489,15 +489,15 @@ mod tests {
         let script = scope.path("s.py");
         write(&script, "1");
         let mut sources = of(&scope, &["python3", "s.py"]);
-        assert_eq!(sources.look(), Look::Same);
+        assert_eq!(sources.check(), FileChange::Unchanged);
         assert!(!sources.are_stale());
         std::fs::remove_file(&script).unwrap();
-        assert_eq!(sources.look(), Look::Changing);
+        assert_eq!(sources.check(), FileChange::Changing);
         write(&script, "22");
-        assert_eq!(sources.look(), Look::Changing);
+        assert_eq!(sources.check(), FileChange::Changing);
         assert!(sources.are_stale());
         kennel_testkit::wait_for("it settles", || {
-            (sources.look() == Look::Changed).then_some(())
+            (sources.check() == FileChange::Changed).then_some(())
         });
     }
 
@@ -506,10 +506,10 @@ mod tests {
         let scope = Scope::new("first");
         let script = scope.path("later.py");
         let mut sources = of(&scope, &["python3", "later.py"]);
-        assert_eq!(sources.look(), Look::Same);
+        assert_eq!(sources.check(), FileChange::Unchanged);
         write(&script, "1");
-        assert_eq!(sources.look(), Look::Same);
+        assert_eq!(sources.check(), FileChange::Unchanged);
         write(&script, "22");
-        assert_ne!(sources.look(), Look::Same);
+        assert_ne!(sources.check(), FileChange::Unchanged);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a server's program could not be started, as a message, and a shell's exit code for that.
+//! Error messages for a server's program that cannot be started, with the exit codes of a shell.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,10 +12,10 @@ use kennel_sys::text::os_string;
 use crate::exit_code::{CANNOT_START, COMMAND_NOT_FOUND};
 use crate::search_path;
 
-/// Maximum length of a `#!` line that the kernel reads.
-const LONGEST_LINE: usize = 256;
+/// Maximum bytes of a `#!` line that the kernel reads.
+const MAX_SHEBANG: usize = 256;
 
-/// The program that was to be started.
+/// A program that could not be started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) program: &'a OsStr,
@@ -33,11 +33,11 @@ pub(crate) fn become_server(command: &[OsString], cwd: Option<&Path>) -> ExitCod
         process.current_dir(cwd);
     }
     let error = become_program(&mut process);
-    let (code, words) = explain_here(&command[0], cwd, error.raw_os_error().unwrap_or_default());
-    crate::fail_with(code, &words)
+    let (code, message) = explain_here(&command[0], cwd, error.raw_os_error().unwrap_or_default());
+    crate::fail_with(code, &message)
 }
 
-/// The exit code and the message for a start with the `PATH` of this process.
+/// Like [`explain`], with the `PATH` of this process.
 pub(crate) fn explain_here(program: &OsStr, cwd: Option<&Path>, errno: i32) -> (u8, String) {
     let path = std::env::var_os("PATH");
     let attempt = Attempt {
@@ -48,7 +48,7 @@ pub(crate) fn explain_here(program: &OsStr, cwd: Option<&Path>, errno: i32) -> (
     explain(attempt, errno)
 }
 
-/// The exit code and the message for the error of a start.
+/// The exit code and the message for a start that failed with `errno`.
 pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
     let program = attempt.program.display();
     match StartFailure::of(errno) {
@@ -60,20 +60,20 @@ pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
     }
 }
 
-/// The kernel gives one error for a missing program, a missing directory and a missing interpreter.
+/// The explanation of `ENOENT`, the kernel's error for a missing program, a missing directory and a missing interpreter.
 fn not_found(attempt: Attempt<'_>) -> (u8, String) {
     let program = attempt.program.display();
     if let Some(cwd) = attempt.cwd.filter(|cwd| !cwd.is_dir()) {
-        let words = format!("{}: no such directory to start {program} in", cwd.display());
-        return (COMMAND_NOT_FOUND, words);
+        let message = format!("{}: no such directory to start {program} in", cwd.display());
+        return (COMMAND_NOT_FOUND, message);
     }
     let file = attempt.find();
     match file.and_then(|file| missing_interpreter(&file)) {
         Some((kind, file, interpreter)) => {
             let (file, interpreter) = (file.display(), interpreter.display());
-            let words =
+            let message =
                 format!("{kind} {file} needs interpreter {interpreter}, which does not exist");
-            (CANNOT_START, words)
+            (CANNOT_START, message)
         }
         None => (COMMAND_NOT_FOUND, format!("{program}: command not found")),
     }
@@ -89,10 +89,10 @@ impl Attempt<'_> {
     }
 }
 
-/// The missing interpreter of a file; with the kind of file, and its path.
+/// The first missing interpreter of a file: the kind and path of the file that needs it, and its own path.
 fn missing_interpreter(file: &Path) -> Option<(&'static str, PathBuf, PathBuf)> {
     let mut file = file.to_owned();
-    for _ in 0..crate::interpreter::DEPTH {
+    for _ in 0..crate::interpreter::MAX_DEPTH {
         let (kind, interpreter) = interpreter_of(&file).ok().flatten()?;
         if !interpreter.exists() {
             return Some((kind, file, interpreter));
@@ -102,11 +102,12 @@ fn missing_interpreter(file: &Path) -> Option<(&'static str, PathBuf, PathBuf)> 
     None
 }
 
+/// The interpreter of a script, or the dynamic loader of a program; with the kind of file.
 fn interpreter_of(path: &Path) -> io::Result<Option<(&'static str, PathBuf)>> {
     let mut file = crate::interpreter::open(path)?;
     let mut head = Vec::new();
     file.by_ref()
-        .take(LONGEST_LINE as u64)
+        .take(MAX_SHEBANG as u64)
         .read_to_end(&mut head)?;
     if let Some(line) = head.strip_prefix(b"#!") {
         let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -162,7 +163,7 @@ fn loader_of(file: &mut File, head: &[u8]) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Whether a start failed because the machine lacks something, which says nothing about the server.
+/// Whether a start failed because of a shortage of the machine, not because of the server.
 pub(crate) fn is_shortage(errno: i32) -> bool {
     matches!(StartFailure::of(errno), StartFailure::Shortage(_))
 }
@@ -182,7 +183,7 @@ mod tests {
         path
     }
 
-    /// The error number of a start, and its explanation.
+    /// Starts a program that cannot be started; returns the explanation of the error.
     fn started(program: &OsStr, cwd: Option<&Path>, path: Option<&OsStr>) -> (u8, String) {
         let mut command = std::process::Command::new(program);
         command.envs(path.map(|path| ("PATH", path)));

@@ -1,4 +1,4 @@
-//! Messages of Kennel on stderr: `kennel: …`. Writing one never blocks the process.
+//! Writes Kennel's messages to stderr (`kennel: …`) without blocking the process.
 //!
 //! A shim, daemon, warden or guard that is blocked in a write serves no client and notices neither signals nor the end
 //! of its app. So a message is written at once or dropped, and the next message that can be written says how many were

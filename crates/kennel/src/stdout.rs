@@ -11,12 +11,13 @@ use serde::Serialize;
 /// Prints a line on stdout.
 macro_rules! print_line {
     () => { $crate::stdout::line(format_args!("")) };
-    ($($words:tt)*) => { $crate::stdout::line(format_args!($($words)*)) };
+    ($($arguments:tt)*) => { $crate::stdout::line(format_args!($($arguments)*)) };
 }
 pub(crate) use print_line;
 
-pub(crate) fn line(words: fmt::Arguments<'_>) {
-    styled(&escape::printable_lines(&words.to_string()));
+/// Prints a line; see [`print_line`].
+pub(crate) fn line(arguments: fmt::Arguments<'_>) {
+    styled(&escape::printable_lines(&arguments.to_string()));
 }
 
 /// Prints a line that may have colours; the caller has escaped text from other programs.
@@ -39,11 +40,11 @@ pub(crate) fn path_in_json<S: serde::Serializer>(
 }
 
 /// Prints text without a newline at its end.
-pub(crate) fn print_partial(words: &str) {
+pub(crate) fn print_partial(text: &str) {
     let mut stdout = io::stdout();
     check_written(
         stdout
-            .write_all(escape::printable_lines(words).as_bytes())
+            .write_all(escape::printable_lines(text).as_bytes())
             .and_then(|()| stdout.flush()),
     );
 }

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 
 use kennel_core::hello::Build;
 
-/// Prefix of the text in the program's file: it shows the build without running it.
+/// Marker in the executable by which its build is read without running it.
 const PREFIX: &str = "kennel build: ";
-/// Length of prefix and text, padded with spaces.
-const WIDTH: usize = 80;
+/// Bytes of prefix and text, padded with spaces.
+const MARKER_LENGTH: usize = 80;
 
-static MARKER: [u8; WIDTH] = {
+/// Prefix and text of this build.
+static MARKER: [u8; MARKER_LENGTH] = {
     const TEXT: &str = match option_env!("KENNEL_BUILD_STAMP") {
         Some(_) => concat!(env!("CARGO_PKG_VERSION"), "+"),
         None => env!("CARGO_PKG_VERSION"),
@@ -22,7 +23,7 @@ static MARKER: [u8; WIDTH] = {
         Some(stamp) => stamp,
         None => "",
     };
-    let mut marker = [b' '; WIDTH];
+    let mut marker = [b' '; MARKER_LENGTH];
     let parts = [PREFIX.as_bytes(), TEXT.as_bytes(), STAMP.as_bytes()];
     let (mut part, mut at) = (0, 0);
     while part < parts.len() {
@@ -55,7 +56,7 @@ pub(crate) fn this() -> Option<Build> {
     text().parse().ok()
 }
 
-/// The path to execute to start this same program again, even if its file was replaced.
+/// The path to execute to start this program again, even if its file was replaced.
 pub(crate) fn itself() -> PathBuf {
     kennel_sys::program::this_program()
 }

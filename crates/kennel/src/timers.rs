@@ -8,7 +8,7 @@ use kennel_core::lifetime;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::tree::Detached;
 
-use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+use crate::size::{DEFAULT_MAX_LINE, MIN_MAX_LINE};
 use crate::{duration, size};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -251,10 +251,10 @@ fn stop_after(text: &str) -> Result<(Duration, Duration), String> {
 
 fn line_length(text: &str) -> Result<usize, String> {
     let bytes = size::parse(text).map_err(|error| error.to_string())?;
-    match bytes < LEAST_MAX_LINE {
+    match bytes < MIN_MAX_LINE {
         true => Err(format!(
             "{text} is too short: the minimum is {}K",
-            LEAST_MAX_LINE / 1024
+            MIN_MAX_LINE / 1024
         )),
         false => Ok(bytes),
     }

@@ -1,4 +1,4 @@
-//! Checks of the daemon's end.
+//! Checks when a daemon ends.
 
 use kennel_core::lifetime::{Liveness, Reason};
 use kennel_core::time::Moment;
@@ -16,13 +16,14 @@ impl Daemon {
         let now = kernel.now;
         let settings = kernel.settings;
         let lives = |it: &&Client| it.hello.is_some() && kernel.alive(it.end.peer);
-        let cut = self.clients.values().filter(lives).count();
-        kernel.check(cut == 0 || settings.sight == Liveness::Unwatchable, || {
-            format!("rule 3: {cut} clients that live are cut: {reason}")
-        });
-        // It ends for silence though it has clients, perhaps at the same moment.
+        let disconnected = self.clients.values().filter(lives).count();
+        kernel.check(
+            disconnected == 0 || settings.liveness == Liveness::Unwatchable,
+            || format!("rule 3: {disconnected} living clients are disconnected: {reason}"),
+        );
+        // A daemon may end because its clients are silent, so it may still have clients.
         let is_silence = matches!(reason, Reason::Silent { .. });
-        if let Some(since) = self.nobody_since.filter(|_| !is_silence) {
+        if let Some(since) = self.no_clients_since.filter(|_| !is_silence) {
             let unowned = self.owner_gone.map(|at| at.max(since) + settings.grace);
             let due = unowned.map_or(since + settings.linger, |at| {
                 at.min(since + settings.linger)
@@ -33,9 +34,11 @@ impl Daemon {
         }
     }
 
-    /// The time by which the daemon must have ended, if no client comes.
+    /// The time by which the daemon must end if no client connects.
     pub(crate) fn due(&self, kernel: &Kernel) -> Option<Moment> {
-        let since = self.nobody_since.filter(|_| self.phase == Phase::Serving)?;
+        let since = self
+            .no_clients_since
+            .filter(|_| self.phase == Phase::Serving)?;
         let since = since.max(kernel.changed(self.pid));
         let linger = since + kernel.settings.linger;
         let unowned = self

@@ -9,9 +9,9 @@ use crate::kernel::{End, Kernel, Pid, PipeId};
 use crate::lines::{Inbox, Outbox};
 use crate::part;
 
-/// A client for which this many bytes are queued is not read.
+/// Maximum bytes queued for a client before its input is not read.
 const QUEUE_LIMIT: usize = 2_000;
-/// A client is offered pipes after this many lines: few, so that it happens.
+/// Number of lines after which a client is offered pipes: few, so that it happens.
 const OFFER_AFTER: u32 = 3;
 
 pub(super) struct Client {
@@ -22,44 +22,44 @@ pub(super) struct Client {
     pub(super) to: Outbox,
     /// Number of lines received.
     pub(super) lines: u32,
-    pub(super) pipes: Option<Pipes>,
+    pub(super) pipes: Option<ClientPipes>,
     /// Disconnect once everything queued is written.
     is_finished: bool,
 }
 
 /// Two pipes beside a client's socket.
 #[derive(Clone, Copy)]
-pub(super) struct Pipes {
+pub(super) struct ClientPipes {
     pub(super) from: PipeId,
     pub(super) to: PipeId,
     /// The client writes to its pipe.
-    pub(super) listens: bool,
+    pub(super) reads_pipe: bool,
     /// The daemon writes to its pipe.
-    pub(super) speaks: bool,
+    pub(super) writes_pipe: bool,
 }
 
 impl Client {
     pub(super) fn is_ready(&self, kernel: &Kernel) -> bool {
         let hung_up = self.half_closed && kernel.has_no_reader(self.end.write);
         let may_write = self.to.may_flush(self.sink(), kernel);
-        !kernel.alive(self.end.peer) || hung_up || self.speaks(kernel) || may_write
+        !kernel.alive(self.end.peer) || hung_up || self.is_readable(kernel) || may_write
     }
 
-    fn speaks(&self, kernel: &Kernel) -> bool {
+    fn is_readable(&self, kernel: &Kernel) -> bool {
         let may_read = !self.half_closed && self.to.len() < QUEUE_LIMIT && !self.is_finished;
         may_read && (self.from.has_line() || kernel.readable(self.source()))
     }
 
     fn source(&self) -> PipeId {
         match self.pipes {
-            Some(pipes) if pipes.listens => pipes.from,
+            Some(pipes) if pipes.reads_pipe => pipes.from,
             _ => self.end.read,
         }
     }
 
     fn sink(&self) -> PipeId {
         match self.pipes {
-            Some(pipes) if pipes.speaks => pipes.to,
+            Some(pipes) if pipes.writes_pipe => pipes.to,
             _ => self.end.write,
         }
     }
@@ -69,18 +69,20 @@ impl Client {
         let sink = self.sink();
         self.to.flush(sink, kernel);
         if let Some(pipes) = &mut self.pipes
-            && pipes.listens
-            && !pipes.speaks
+            && pipes.reads_pipe
+            && !pipes.writes_pipe
             && self.to.is_empty()
         {
-            pipes.speaks = kernel.write_line(self.end.write, Replies::pipes().trim_ascii_end());
+            pipes.writes_pipe =
+                kernel.write_line(self.end.write, Replies::pipes().trim_ascii_end());
         }
     }
 
     /// Offers pipes to an active client; offers them again if they were lost.
     fn offer_pipes(&mut self, daemon: Pid, kernel: &mut Kernel) {
-        let were_lost =
-            |it: &Pipes| !it.listens && kernel.has_ended(it.from) && kernel.has_no_reader(it.to);
+        let were_lost = |it: &ClientPipes| {
+            !it.reads_pipe && kernel.has_ended(it.from) && kernel.has_no_reader(it.to)
+        };
         if let Some(pipes) = self.pipes.take_if(|pipes| were_lost(pipes)) {
             kernel.close_read(pipes.from);
             kernel.close_write(pipes.to);
@@ -92,13 +94,13 @@ impl Client {
         }
         let from = kernel.pipe(self.end.peer, daemon);
         let to = kernel.pipe(daemon, self.end.peer);
-        let word = Replies::pipes();
-        if kernel.write_along(self.end.write, word.trim_ascii_end(), [to, from]) {
-            self.pipes = Some(Pipes {
+        let message = Replies::pipes();
+        if kernel.write_with_pipes(self.end.write, message.trim_ascii_end(), [to, from]) {
+            self.pipes = Some(ClientPipes {
                 from,
                 to,
-                listens: false,
-                speaks: false,
+                reads_pipe: false,
+                writes_pipe: false,
             });
         } else {
             for pipe in [from, to] {
@@ -131,7 +133,7 @@ impl Daemon {
     pub(super) fn admit(&mut self, end: End, kernel: &Kernel) {
         let id = self
             .engine
-            .handle_client_arrived(kernel.settings.sight, kernel.now);
+            .handle_client_arrived(kernel.settings.liveness, kernel.now);
         let client = Client {
             end,
             hello: None,
@@ -143,7 +145,7 @@ impl Daemon {
             is_finished: false,
         };
         self.clients.insert(id, client);
-        self.nobody_since = None;
+        self.no_clients_since = None;
     }
 
     pub(super) fn write(&mut self, client: ClientId, line: &[u8], kernel: &mut Kernel) {
@@ -172,16 +174,19 @@ impl Daemon {
             kernel.close_read(pipes.from);
             kernel.close_write(pipes.to);
         }
-        kernel.trace(self.pid, || format!("client {} left", id.0));
+        kernel.trace(self.pid, || format!("client {} disconnected", id.0));
         if self.clients.is_empty() {
-            self.nobody_since = self.nobody_since.or(Some(kernel.now));
+            self.no_clients_since = self.no_clients_since.or(Some(kernel.now));
         }
         self.engine.handle_client_gone(id, kernel.now);
         let is_forgotten = |slot: &kennel_core::engine::daemon::ServerSlot| {
             slot.is_closing() || slot.mux().in_flight_of(id).is_empty()
         };
         kernel.check(self.engine.slots().all(is_forgotten), || {
-            format!("client {} left, and a server works on for it", id.0)
+            format!(
+                "client {} disconnected; a server has its requests in flight",
+                id.0
+            )
         });
     }
 
@@ -211,12 +216,12 @@ impl Daemon {
         if !client.from.has_line() {
             let (source, before) = (client.source(), client.from.rest().len());
             let is_open = client.from.read(source, part(salt), kernel);
-            let spoke = client.from.rest().len() > before;
+            let has_read = client.from.rest().len() > before;
             if !is_open {
                 self.input_ended(id, kernel);
                 return true;
             }
-            if spoke {
+            if has_read {
                 self.engine.handle_client_bytes(id, kernel.now);
             }
         }
@@ -255,7 +260,7 @@ impl Daemon {
         if let Some(client) = self.clients.get_mut(&id)
             && let Some(pipes) = &mut client.pipes
         {
-            pipes.listens = true;
+            pipes.reads_pipe = true;
         }
     }
 
@@ -281,7 +286,9 @@ impl Daemon {
         };
         self.write(id, &answer.line(), kernel);
         let pid = hello.pid;
-        kernel.trace(self.pid, || format!("greets {pid} as client {}", id.0));
+        kernel.trace(self.pid, || {
+            format!("answers the hello of {pid}, client {}", id.0)
+        });
         self.engine
             .handle_introduction(id, Introduction::of_hello(&hello));
         if let Some(client) = self.clients.get_mut(&id) {

@@ -8,21 +8,21 @@ use kennel_core::mux::ClientId;
 use kennel_core::time::Moment;
 use serde_json::{Value, json};
 
-use super::clients::Pipes;
+use super::clients::ClientPipes;
 use super::slots::{Slot, Unwritten};
 use super::{Daemon, Phase};
 use crate::coverage::Situation;
 use crate::kernel::Kernel;
 use crate::lines::{Inbox, Outbox};
 
-/// A daemon that could become a newer build must have done so after this time.
-const LATE: Duration = Duration::from_secs(10);
+/// Maximum time until a daemon that may hand over has become the newer build.
+const MAX_HANDOVER_DELAY: Duration = Duration::from_secs(10);
 
 /// A newer build that is available.
 pub(super) struct Handover {
     wait: HandoverWait,
     since: Moment,
-    /// Whether it starts; else that fails after the snapshot was taken.
+    /// Whether it starts; else its start fails after the snapshot was taken.
     starts: bool,
 }
 
@@ -54,7 +54,7 @@ impl Daemon {
         let is_ending = self.slots.values().any(|slot| !slot.may_be_handed_over());
         let since = self.handover.as_ref().map(|it| it.since);
         let since = since.map(|since| since.max(kernel.changed(self.pid)));
-        runs && !is_ending && since.is_some_and(|since| kernel.now > since + LATE)
+        runs && !is_ending && since.is_some_and(|since| kernel.now > since + MAX_HANDOVER_DELAY)
     }
 
     pub(super) fn may_hand_over(&self, kernel: &Kernel) -> bool {
@@ -67,7 +67,7 @@ impl Daemon {
         is_good_moment && self.engine.may_hand_over() && !self.slots.values().any(is_ending)
     }
 
-    /// Replaces the engine by one of another build, with all its state.
+    /// Replaces the engine by one that is restored from its snapshot.
     pub(super) fn hand_over(&mut self, _: u64, kernel: &mut Kernel) -> bool {
         if !self.may_hand_over(kernel) {
             return false;
@@ -78,7 +78,7 @@ impl Daemon {
         match self.restored(handover.starts, kernel) {
             Ok(None) => {
                 kernel.occurred(Situation::HandOverFails);
-                kernel.trace(self.pid, || "stays the build that it is".to_owned());
+                kernel.trace(self.pid, || "keeps its build".to_owned());
             }
             Ok(Some((engine, slots, clients))) => {
                 self.count_handed_over_state(kernel);
@@ -88,17 +88,17 @@ impl Daemon {
                     client.from = Inbox::of(bytes(&snapshot["half_line"]));
                     client.to = Outbox::of(bytes(&snapshot["unwritten"]));
                     if let Some(pipes) = &mut client.pipes {
-                        pipes.listens = snapshot["listens"] == true;
-                        pipes.speaks = snapshot["speaks"] == true;
+                        pipes.reads_pipe = snapshot["listens"] == true;
+                        pipes.writes_pipe = snapshot["speaks"] == true;
                     }
                 }
                 self.owner_reported = false;
                 if self.clients.is_empty() {
-                    self.nobody_since = Some(kernel.now);
+                    self.no_clients_since = Some(kernel.now);
                 }
                 self.carry_out(kernel);
             }
-            Err(why) => kernel.check(false, || format!("a state cannot be restored: {why}")),
+            Err(why) => kernel.check(false, || format!("cannot restore the snapshot: {why}")),
         }
         true
     }
@@ -120,7 +120,7 @@ impl Daemon {
         {
             kernel.occurred(Situation::HandsOverUnwritten);
         }
-        let in_use = |it: &Pipes| it.listens && it.speaks;
+        let in_use = |it: &ClientPipes| it.reads_pipe && it.writes_pipe;
         if self
             .clients
             .values()
@@ -130,7 +130,7 @@ impl Daemon {
         }
     }
 
-    /// The engine and driver that a newer build restores, unless it does not start.
+    /// The engine and driver state that a newer build restores; `None` if it does not start.
     fn restored(&mut self, starts: bool, kernel: &Kernel) -> Result<Option<Restored>, String> {
         let mut new = super::engine(kernel);
         let state = self.engine.snapshot();
@@ -169,14 +169,14 @@ impl Daemon {
         let snapshot = self.engine.client_snapshot(id).ok_or("a client is gone")?;
         let snapshot = serde_json::to_string(&snapshot).map_err(|it| it.to_string())?;
         let snapshot = serde_json::from_str(&snapshot).map_err(|it| it.to_string())?;
-        let (introduction, sight) = (client.introduction(), kernel.settings.sight);
-        new.restore_client(id, snapshot, introduction, sight, kernel.now)
+        let (introduction, liveness) = (client.introduction(), kernel.settings.liveness);
+        new.restore_client(id, snapshot, introduction, liveness, kernel.now)
             .ok_or("a client's slot is gone")?;
         restored_text(&json!({
             "half_line": client.from.rest(),
             "unwritten": client.to.rest(),
-            "listens": client.pipes.is_some_and(|it| it.listens),
-            "speaks": client.pipes.is_some_and(|it| it.speaks),
+            "listens": client.pipes.is_some_and(|it| it.reads_pipe),
+            "speaks": client.pipes.is_some_and(|it| it.writes_pipe),
         }))
     }
 }

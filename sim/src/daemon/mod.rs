@@ -40,22 +40,22 @@ pub(crate) struct Daemon {
     handover: Option<Handover>,
     /// Whether the engine knows that the owner is gone.
     owner_reported: bool,
-    /// Since when there are no clients, counted apart from the engine.
-    pub(crate) nobody_since: Option<Moment>,
+    /// Since when there are no clients, counted independently of the engine.
+    pub(crate) no_clients_since: Option<Moment>,
     owner_gone: Option<Moment>,
 }
 
 /// The phase of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Begun,
+    Started,
     /// It has `daemon.lock`, and waits for trees of an earlier daemon.
     Locked,
     /// It listens, and has written its record.
     Listening,
     Serving,
-    /// It does not listen any more; it still has its locks.
-    Left,
+    /// It does not listen any more, but still has its locks.
+    Closed,
 }
 
 impl Daemon {
@@ -68,7 +68,7 @@ impl Daemon {
     ) -> Daemon {
         Daemon {
             pid,
-            phase: Phase::Begun,
+            phase: Phase::Started,
             generation: 0,
             first: Some(first),
             report,
@@ -78,7 +78,7 @@ impl Daemon {
             slots: BTreeMap::new(),
             handover: None,
             owner_reported: false,
-            nobody_since: Some(kernel.now),
+            no_clients_since: Some(kernel.now),
             owner_gone: None,
         }
     }
@@ -89,7 +89,7 @@ impl Daemon {
 
     pub(crate) fn is_ready(&self, kernel: &Kernel) -> bool {
         match self.phase {
-            Phase::Begun | Phase::Listening | Phase::Left => true,
+            Phase::Started | Phase::Listening | Phase::Closed => true,
             Phase::Locked => !kernel.orphaned_trees() || self.alarm <= kernel.now,
             Phase::Serving => {
                 kernel.has_waiting_connections(self.generation)
@@ -107,8 +107,8 @@ impl Daemon {
 
     pub(crate) fn wake(&self, kernel: &Kernel) -> Option<Moment> {
         match self.phase {
-            Phase::Begun | Phase::Locked | Phase::Listening => Some(self.alarm),
-            Phase::Left => None,
+            Phase::Started | Phase::Locked | Phase::Listening => Some(self.alarm),
+            Phase::Closed => None,
             Phase::Serving => {
                 let handover = self.handover.as_ref();
                 let handover = handover.and_then(|it| it.next_timeout(kernel.now));
@@ -123,9 +123,9 @@ impl Daemon {
     /// Does one thing that is ready; `false` once the process ends.
     pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
         match self.phase {
-            Phase::Begun | Phase::Locked | Phase::Listening => return self.start(kernel),
-            // Its end releases the locks.
-            Phase::Left => return false,
+            Phase::Started | Phase::Locked | Phase::Listening => return self.start(kernel),
+            // Its exit releases the locks.
+            Phase::Closed => return false,
             Phase::Serving => {}
         }
         let sources: [fn(&mut Daemon, u64, &mut Kernel) -> bool; 5] = [
@@ -152,7 +152,7 @@ impl Daemon {
             return false;
         }
         let (phase, what) = match self.phase {
-            Phase::Begun => {
+            Phase::Started => {
                 let free = kernel.try_daemon_lock(self.pid);
                 let holder = kernel.daemon_lock().map(|pid| kernel.name(pid));
                 kernel.check(free, || {
@@ -172,9 +172,9 @@ impl Daemon {
                 });
                 (Phase::Listening, "listens")
             }
-            Phase::Listening | Phase::Serving | Phase::Left => {
+            Phase::Listening | Phase::Serving | Phase::Closed => {
                 self.engine = engine(kernel);
-                self.nobody_since = Some(kernel.now);
+                self.no_clients_since = Some(kernel.now);
                 if let Some(first) = self.first.take() {
                     self.admit(first, kernel);
                 }
@@ -244,10 +244,10 @@ impl Daemon {
                 }
                 Action::Report(report) => self.handle_report(&report, kernel),
                 Action::TryToExit => {
-                    let tried = self.try_to_leave(kernel);
+                    let tried = self.try_to_exit(kernel);
                     self.engine.handle_exit_attempt(tried, kernel.now);
                 }
-                Action::Exit => self.leave(kernel),
+                Action::Exit => self.close_socket(kernel),
                 Action::UsePipes { client } => self.use_pipes(client),
                 Action::ClientsChanged { .. }
                 | Action::UpdateTimer { .. }
@@ -266,14 +266,14 @@ impl Daemon {
                 kernel.occurred(Situation::HibernatesShared);
                 let slot = self.engine.slot(*slot);
                 kernel.check(slot.is_some_and(|it| it.is_quiet()), || {
-                    "a server hibernates under a request".to_owned()
+                    "a server hibernates while a request is pending".to_owned()
                 });
             }
             _ => {}
         }
     }
 
-    fn try_to_leave(&mut self, kernel: &mut Kernel) -> ExitAttempt {
+    fn try_to_exit(&mut self, kernel: &mut Kernel) -> ExitAttempt {
         if !kernel.try_spawn_lock(self.pid) {
             return ExitAttempt::LockHeld;
         }
@@ -284,15 +284,15 @@ impl Daemon {
             kernel.unlock_spawn(self.pid);
             return ExitAttempt::ClientsArrived;
         }
-        self.leave(kernel);
+        self.close_socket(kernel);
         ExitAttempt::Exited
     }
 
     /// Removes socket and record.
-    fn leave(&mut self, kernel: &mut Kernel) {
+    fn close_socket(&mut self, kernel: &mut Kernel) {
         let left = self.clients.len() + self.slots.len();
         kernel.check(left == 0, || {
-            format!("a daemon leaves with {left} clients and servers")
+            format!("a daemon exits with {left} clients and servers")
         });
         for late in kernel.close_listener(self.generation) {
             kernel.write_line(late.write, Replies::going().trim_ascii_end());
@@ -301,8 +301,8 @@ impl Daemon {
         if kernel.record.is_some_and(|record| record.pid == self.pid) {
             kernel.record = None;
         }
-        self.phase = Phase::Left;
-        kernel.trace(self.pid, || "shuts its listener".to_owned());
+        self.phase = Phase::Closed;
+        kernel.trace(self.pid, || "closes its listener".to_owned());
     }
 
     /// The files of its servers change.

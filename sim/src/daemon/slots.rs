@@ -20,7 +20,7 @@ pub(super) struct Slot {
     /// The engine wants its server stopped.
     pub(super) stop: bool,
     pub(super) unwritten: Unwritten,
-    pub(super) server: Option<Server>,
+    pub(super) server: Option<SlotServer>,
 }
 
 /// Whole lines taken from the engine, and how much of them is written.
@@ -63,12 +63,12 @@ impl Unwritten {
     }
 }
 
-pub(super) struct Server {
+pub(super) struct SlotServer {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
     pub(super) from: Inbox,
-    /// Its warden was told to stop it.
+    /// Its warden has begun to stop it.
     is_stopped: bool,
     stdout_closed: bool,
 }
@@ -86,13 +86,13 @@ impl Slot {
     }
 
     pub(super) fn may_be_handed_over(&self) -> bool {
-        let runs_on = |it: &Server| !it.is_stopped && !it.stdout_closed;
+        let runs_on = |it: &SlotServer| !it.is_stopped && !it.stdout_closed;
         !self.stop && self.server.as_ref().is_none_or(runs_on)
     }
 
     fn has_room(&self, kernel: &Kernel) -> bool {
-        let takes = |it: &Server| !it.is_stopped && kernel.has_room(it.stdin);
-        self.server.as_ref().is_some_and(takes)
+        let is_writable = |it: &SlotServer| !it.is_stopped && kernel.has_room(it.stdin);
+        self.server.as_ref().is_some_and(is_writable)
     }
 }
 
@@ -149,9 +149,9 @@ impl Daemon {
             return true;
         }
         let has_line = server.from.has_line();
-        let speaks = has_line || (!stdout_closed && kernel.readable(stdout));
-        let feeds = self.may_feed(id, &self.slots[&id], kernel);
-        if feeds && (!speaks || salt.is_multiple_of(3)) {
+        let is_readable = has_line || (!stdout_closed && kernel.readable(stdout));
+        let may_feed = self.may_feed(id, &self.slots[&id], kernel);
+        if may_feed && (!is_readable || salt.is_multiple_of(3)) {
             self.feed(id, kernel);
             return true;
         }
@@ -194,7 +194,7 @@ impl Daemon {
         let alone = class.filter(|it| it.is_shared()).map(ToString::to_string);
         let (pid, stdin, stdout) = kernel.start_server(self.pid, alone);
         kernel.trace(self.pid, || format!("starts {pid} for slot {}", id.0));
-        slot.server = Some(Server {
+        slot.server = Some(SlotServer {
             pid,
             stdin,
             stdout,

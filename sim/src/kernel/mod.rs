@@ -33,11 +33,11 @@ pub(crate) enum Status {
 struct Process {
     name: String,
     status: Status,
-    /// Number of turns it had.
+    /// Number of turns that it got.
     turns: u64,
     /// Whether it has something to do.
     ready: bool,
-    /// When it was last stopped or continued.
+    /// When its status last changed.
     changed: Moment,
 }
 
@@ -47,8 +47,8 @@ struct Pipe {
     bytes: VecDeque<u8>,
     writer: Option<Pid>,
     reader: Option<Pid>,
-    /// Ends of two pipes that are passed along with the byte at this position.
-    along: Option<(usize, [PipeId; 2])>,
+    /// Ends of two pipes, passed with the byte at this position.
+    passed: Option<(usize, [PipeId; 2])>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -95,7 +95,7 @@ pub(crate) struct WorldSettings {
     pub(crate) grace: Duration,
     pub(crate) owner: Option<Pid>,
     /// Whether a daemon can watch its clients' processes.
-    pub(crate) sight: Liveness,
+    pub(crate) liveness: Liveness,
     /// Whether a server gets one tool call at a time.
     pub(crate) in_turn: bool,
     /// Whether sessions share a server.
@@ -139,7 +139,7 @@ pub(crate) struct Kernel {
     processes: BTreeMap<Pid, Process>,
     pipes: BTreeMap<PipeId, Pipe>,
     next: u32,
-    /// The processes that have the open file by which `spawn.lock` is locked.
+    /// The processes that share the open file that locks `spawn.lock`.
     spawn_lock: BTreeSet<Pid>,
     daemon_lock: Option<Pid>,
     pub(crate) record: Option<Record>,
@@ -205,6 +205,7 @@ impl Kernel {
         self.trace_lines.take().unwrap_or_default()
     }
 
+    /// Records a broken rule if `holds` is false.
     pub(crate) fn check(&mut self, holds: bool, rule: impl FnOnce() -> String) {
         if !holds && self.broken.is_none() {
             let rule = rule();
@@ -217,6 +218,7 @@ impl Kernel {
         self.coverage.occurred(situation);
     }
 
+    /// Creates a process.
     pub(crate) fn begin(&mut self, kind: &str) -> Pid {
         self.next += 1;
         let process = Process {
@@ -238,7 +240,7 @@ impl Kernel {
     pub(crate) fn name(&self, pid: Pid) -> String {
         self.processes
             .get(&pid)
-            .map_or_else(|| "nobody".to_owned(), |it| it.name.clone())
+            .map_or_else(|| "no process".to_owned(), |it| it.name.clone())
     }
 
     pub(crate) fn status(&self, pid: Pid) -> Status {
@@ -255,6 +257,7 @@ impl Kernel {
         self.status(pid) == Status::Runs
     }
 
+    /// When the process was last stopped or continued.
     pub(crate) fn changed(&self, pid: Pid) -> Moment {
         self.processes
             .get(&pid)
@@ -277,7 +280,8 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn is_ready(&mut self, pid: Pid, ready: bool) {
+    /// Stores whether a process has something to do.
+    pub(crate) fn set_ready(&mut self, pid: Pid, ready: bool) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.ready = ready;
         }
@@ -323,11 +327,11 @@ impl Kernel {
             pipe.writer.is_some() || pipe.reader.is_some()
         });
         self.trees.remove(&pid);
-        // Each warden notices the end of its served process, and takes up to a second for each of two steps.
+        // Each warden notices the exit of its served process, and takes up to a second for each of two steps.
         for (server, tree) in &mut self.trees {
             if tree.served == pid && tree.ends.is_none() {
-                let rung = u64::from(*server) * 397 % 2000;
-                tree.ends = Some(now + Duration::from_millis(rung));
+                let delay = u64::from(*server) * 397 % 2000;
+                tree.ends = Some(now + Duration::from_millis(delay));
             }
         }
     }

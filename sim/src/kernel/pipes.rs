@@ -1,4 +1,4 @@
-//! Pipes and sockets: bytes, with little capacity.
+//! Pipes and sockets with a small capacity.
 
 use std::collections::VecDeque;
 
@@ -6,19 +6,21 @@ use super::{End, Kernel, Pid, Pipe, PipeId, ReadResult};
 use crate::coverage::Situation;
 
 impl Kernel {
+    /// Creates a pipe.
     pub(crate) fn pipe(&mut self, writer: Pid, reader: Pid) -> PipeId {
         self.next += 1;
         let pipe = Pipe {
             bytes: VecDeque::new(),
             writer: Some(writer).filter(|pid| self.alive(*pid)),
             reader: Some(reader).filter(|pid| self.alive(*pid)),
-            along: None,
+            passed: None,
         };
         let id = PipeId(self.next);
         self.pipes.insert(id, pipe);
         id
     }
 
+    /// Creates a pair of connected sockets.
     pub(crate) fn pair(&mut self, one: Pid, other: Pid) -> (End, End) {
         let (there, back) = (self.pipe(one, other), self.pipe(other, one));
         let its = |read, write, peer| End { read, write, peer };
@@ -48,27 +50,32 @@ impl Kernel {
         fits && self.write(pipe, &[line, b"\n"].concat()) > 0
     }
 
-    /// Writes such a line, and passes two ends of pipes to the reader: to read from, and to write to.
-    pub(crate) fn write_along(&mut self, pipe: PipeId, line: &[u8], ends: [PipeId; 2]) -> bool {
+    /// Writes a short line, and passes two ends of pipes to the reader: to read from, and to write to.
+    pub(crate) fn write_with_pipes(
+        &mut self,
+        pipe: PipeId,
+        line: &[u8],
+        ends: [PipeId; 2],
+    ) -> bool {
         let at = self.waiting(pipe);
         let written = self.write_line(pipe, line);
         if let Some(pipe) = self.pipes.get_mut(&pipe).filter(|_| written) {
-            pipe.along = Some((at, ends));
+            pipe.passed = Some((at, ends));
         }
         written
     }
 
-    /// Reads at most this many bytes. Ends of pipes passed along are lost.
+    /// Reads at most `most` bytes. Ends of pipes passed with them are lost.
     pub(crate) fn read(&mut self, pipe: PipeId, most: usize) -> ReadResult {
-        let (heard, along) = self.read_with(pipe, most);
-        along
+        let (result, passed) = self.read_with_pipes(pipe, most);
+        passed
             .into_iter()
             .for_each(|ends| self.close_lost_pipes(ends));
-        heard
+        result
     }
 
-    /// Reads at most this many bytes, and takes the ends of pipes passed along.
-    pub(crate) fn read_with(
+    /// Reads at most `most` bytes, and takes the ends of pipes passed with them.
+    pub(crate) fn read_with_pipes(
         &mut self,
         pipe: PipeId,
         most: usize,
@@ -78,17 +85,17 @@ impl Kernel {
         };
         let count = pipe.bytes.len().min(most.max(1));
         if count == 0 {
-            let heard = match pipe.writer {
+            let result = match pipe.writer {
                 None => ReadResult::End,
                 Some(_) => ReadResult::WouldBlock,
             };
-            return (heard, None);
+            return (result, None);
         }
         let bytes: Vec<u8> = pipe.bytes.drain(..count).collect();
-        let mut along = None;
-        pipe.along = match pipe.along.take() {
+        let mut passed = None;
+        pipe.passed = match pipe.passed.take() {
             Some((at, ends)) if at < count => {
-                along = Some(ends);
+                passed = Some(ends);
                 None
             }
             later => later.map(|(at, ends)| (at - count, ends)),
@@ -96,7 +103,7 @@ impl Kernel {
         if bytes.last() != Some(&b'\n') {
             self.occurred(Situation::PartialRead);
         }
-        (ReadResult::Bytes(bytes), along)
+        (ReadResult::Bytes(bytes), passed)
     }
 
     /// Closes ends of pipes that were not received.
@@ -142,11 +149,11 @@ impl Kernel {
     }
 
     pub(crate) fn close_read(&mut self, pipe: PipeId) {
-        let along = self.pipes.get_mut(&pipe).and_then(|pipe| {
+        let passed = self.pipes.get_mut(&pipe).and_then(|pipe| {
             pipe.reader = None;
-            pipe.along.take()
+            pipe.passed.take()
         });
-        if let Some((_, ends)) = along {
+        if let Some((_, ends)) = passed {
             self.close_lost_pipes(ends);
         }
     }

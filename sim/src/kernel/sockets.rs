@@ -22,7 +22,7 @@ impl Kernel {
         let (ours, its) = self.pair(pid, listener.pid);
         self.listeners
             .get_mut(&generation)
-            .expect("it is there")
+            .expect("the listener exists")
             .queue
             .push_back(its);
         DialResult::Connected(ours)

@@ -7,7 +7,7 @@ use kennel_core::time::Moment;
 use super::{Kernel, NewProcess, Pid, PipeId, Tree};
 
 impl Kernel {
-    /// Starts a server under a warden, which ends it with the served process.
+    /// Starts a server under a warden, which ends it after the served process.
     pub(crate) fn start_server(
         &mut self,
         served: Pid,
@@ -36,14 +36,14 @@ impl Kernel {
         (pid, stdin, stdout)
     }
 
-    /// Starts the stop ladder of its warden.
+    /// Makes the warden begin its stop ladder.
     pub(crate) fn stop_tree(&mut self, server: Pid) {
         let now = self.now;
         if let Some(tree) = self.trees.get_mut(&server)
             && tree.ends.is_none()
         {
-            let rung = u64::from(server) * 397 % 4000;
-            tree.ends = Some(now + Duration::from_millis(rung));
+            let delay = u64::from(server) * 397 % 4000;
+            tree.ends = Some(now + Duration::from_millis(delay));
         }
     }
 
@@ -60,7 +60,8 @@ impl Kernel {
         self.trees.values().filter_map(|tree| tree.ends).min()
     }
 
-    pub(crate) fn end_trees_that_are_due(&mut self) {
+    /// Ends the servers whose stop ladder is over.
+    pub(crate) fn end_due_trees(&mut self) {
         let due = |tree: &Tree| tree.ends.is_some_and(|at| at <= self.now);
         let due: Vec<Pid> = self
             .trees

@@ -1,4 +1,4 @@
-//! The simulated world: its processes, whose turn it is, and the rules that must hold.
+//! The simulated world: runs its processes in turn, and checks the rules that must hold.
 
 mod settle;
 
@@ -18,9 +18,9 @@ use crate::shim::Shim;
 
 /// Maximum number of apps.
 const MAX_APPS: usize = 4;
-/// How long a daemon may take to end: the stop ladders of its servers, with a margin.
+/// Maximum time a daemon takes to end: the stop ladders of its servers, with a margin.
 const STOP_TIME: Duration = Duration::from_secs(8);
-/// More turns than this at one moment are an endless loop.
+/// Maximum turns at one moment; more are an endless loop.
 const MAX_TURNS: u32 = 20_000;
 
 pub(crate) struct World {
@@ -33,7 +33,7 @@ pub(crate) struct World {
     shims: BTreeMap<Pid, Shim>,
     daemons: BTreeMap<Pid, Daemon>,
     servers: BTreeMap<Pid, Server>,
-    /// The daemon that gets no turn.
+    /// The daemon that gets no turns.
     starved: Option<Pid>,
 }
 
@@ -43,7 +43,7 @@ impl World {
             linger: schedule.linger,
             grace: Duration::from_secs(5),
             owner: None,
-            sight: match schedule.seen {
+            liveness: match schedule.watchable {
                 true => Liveness::Watchable,
                 false => Liveness::Unwatchable,
             },
@@ -71,7 +71,7 @@ impl World {
     pub(crate) fn play(&mut self, schedule: &Schedule) {
         for act in &schedule.acts {
             self.act(act);
-            self.look();
+            self.check_rules();
             if self.kernel.broken.is_some() {
                 return;
             }
@@ -82,9 +82,9 @@ impl World {
     fn act(&mut self, act: &Act) {
         self.kernel.trace(0, || format!("-- {act}"));
         match act {
-            Act::StartApp(era) => self.come(*era),
+            Act::StartApp(era) => self.start_app(*era),
             Act::Request(nth, tool, millis) => {
-                self.with_app(*nth, |app, kernel| app.ask(*tool, *millis, kernel));
+                self.with_app(*nth, |app, kernel| app.call(*tool, *millis, kernel));
             }
             Act::WriteMalformed(nth) => {
                 self.with_app(*nth, |app, kernel| app.write_malformed(kernel))
@@ -144,7 +144,7 @@ impl World {
                     .filter(|pid| self.kernel.runs(*pid));
                 self.pass(*length, &mut Rng::of(*salt, "turns"));
                 if let Some(pid) = self.starved.take() {
-                    // Its silence is counted from now.
+                    // The time that it does not answer counts from now.
                     self.kernel.set(pid, Status::Runs);
                 }
             }
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    fn come(&mut self, era: Era) {
+    fn start_app(&mut self, era: Era) {
         if self.apps.len() >= MAX_APPS {
             return;
         }
@@ -166,14 +166,15 @@ impl World {
         self.shim_of.insert(app, shim);
     }
 
-    fn with_app(&mut self, nth: usize, what: impl FnOnce(&mut App, &mut Kernel)) {
+    fn with_app(&mut self, nth: usize, act: impl FnOnce(&mut App, &mut Kernel)) {
         if let Some(pid) = self.nth(Role::App, nth)
             && let Some(app) = self.apps.get_mut(&pid)
         {
-            what(app, &mut self.kernel);
+            act(app, &mut self.kernel);
         }
     }
 
+    /// A living process of this kind.
     fn nth(&self, role: Role, nth: usize) -> Option<Pid> {
         let all: Vec<Pid> = match role {
             Role::App => self.apps.keys().copied().collect(),
@@ -186,6 +187,7 @@ impl World {
         self.kernel.alive(pid).then_some(pid)
     }
 
+    /// Sets the status of a process, unless it hangs.
     fn set(&mut self, role: Role, nth: usize, status: Status) {
         if let Some(pid) = self.nth(role, nth)
             && self.kernel.status(pid) != Status::Hung
@@ -198,11 +200,11 @@ impl World {
         self.kernel.trace(pid, || "is killed".to_owned());
         let its = self.shim_of.iter().find(|(_, shim)| **shim == pid);
         self.without_shim.extend(its.map(|(app, _)| *app));
-        self.gone(pid);
+        self.remove(pid);
     }
 
     /// Removes a process that ended.
-    fn gone(&mut self, pid: Pid) {
+    fn remove(&mut self, pid: Pid) {
         self.kernel.end(pid);
         self.apps.remove(&pid);
         self.shims.remove(&pid);
@@ -210,9 +212,9 @@ impl World {
         self.servers.remove(&pid);
     }
 
-    /// One turn of a process that has something to do; `false` if there is none.
+    /// Runs one process that has something to do; `false` if there is none.
     fn step(&mut self, rng: &mut Rng) -> bool {
-        self.kernel.end_trees_that_are_due();
+        self.kernel.end_due_trees();
         self.start_new_processes();
         let ready = self.ready();
         if ready.is_empty() {
@@ -240,7 +242,7 @@ impl World {
                 }
             }
         }
-        // Wardens and elections ended them.
+        // Wardens and elections may have ended these.
         let kernel = &self.kernel;
         self.servers.retain(|pid, _| kernel.alive(*pid));
         self.daemons.retain(|pid, _| kernel.alive(*pid));
@@ -250,7 +252,7 @@ impl World {
         let mut ready = Vec::new();
         for (pid, daemon) in &self.daemons {
             let is_ready = daemon.is_ready(&self.kernel);
-            self.kernel.is_ready(*pid, is_ready);
+            self.kernel.set_ready(*pid, is_ready);
             if is_ready && self.kernel.runs(*pid) && self.starved != Some(*pid) {
                 ready.push(*pid);
             }
@@ -293,11 +295,11 @@ impl World {
         };
         if !goes_on {
             self.kernel.trace(pid, || "exits".to_owned());
-            self.gone(pid);
+            self.remove(pid);
         }
     }
 
-    /// Every process gets all the turns it needs, until this much later.
+    /// Runs all processes for this length of virtual time.
     fn pass(&mut self, length: Duration, rng: &mut Rng) {
         let until = self.kernel.now + length;
         loop {
@@ -306,7 +308,7 @@ impl World {
                 turns += 1;
                 if turns > MAX_TURNS {
                     self.kernel
-                        .check(false, || "somebody goes round in circles".to_owned());
+                        .check(false, || "endless loop at one moment".to_owned());
                 }
                 if self.kernel.broken.is_some() {
                     return;
@@ -338,7 +340,7 @@ impl World {
     }
 
     /// Checks the rules that hold at any moment.
-    fn look(&mut self) {
+    fn check_rules(&mut self) {
         let serving: Vec<Pid> = self
             .daemons
             .iter()
@@ -357,7 +359,7 @@ impl World {
             let late = late.is_some_and(|due| self.kernel.now > due + STOP_TIME);
             let late = late && self.kernel.runs(pid);
             self.kernel.check(!late, || {
-                format!("rule 2: daemon {pid} is there for nobody")
+                format!("rule 2: daemon {pid} serves no client and has not ended")
             });
         }
     }

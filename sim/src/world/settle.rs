@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, Pid, Status};
 use crate::request_log::Tool;
 
 impl World {
-    /// Ends all faults, and checks that every remaining app is served, and that nothing is left after them.
+    /// Ends all faults. Checks that every remaining app is served, and that no process is left after all apps exited.
     pub(super) fn settle(&mut self) {
         let mut rng = Rng::of(7, "turns");
         self.kernel.trace(0, || "-- the faults are over".to_owned());
@@ -28,14 +28,14 @@ impl World {
             }
         }
         self.pass(Duration::from_secs(70), &mut rng);
-        self.look();
+        self.check_rules();
         self.check_service(&mut rng);
         if self.kernel.broken.is_none() {
             self.check_cleanup(&mut rng);
         }
     }
 
-    /// The first time, a daemon that was stopped may cost a response; the second time, every request check succeed.
+    /// The first time, a daemon that was stopped may cost a response; the second time, every request must succeed.
     pub(super) fn check_service(&mut self, rng: &mut Rng) {
         self.request_from_all(rng);
         let before = self.request_from_all(rng);
@@ -44,7 +44,7 @@ impl World {
             if let Some(before) = before.get(pid) {
                 let served = app.results > *before;
                 self.kernel
-                    .check(served, || format!("{name} is not served any more"));
+                    .check(served, || format!("{name} gets no responses any more"));
             }
             let open = self.kernel.request_log.open(*pid);
             let without_shim = self.without_shim.contains(pid);
@@ -57,12 +57,12 @@ impl World {
     /// Sends a request from each app that can be served. Returns the number of results of each before.
     pub(super) fn request_from_all(&mut self, rng: &mut Rng) -> BTreeMap<Pid, u64> {
         self.kernel
-            .trace(0, || "-- everybody asks once more".to_owned());
+            .trace(0, || "-- all apps send a request".to_owned());
         let mut before = BTreeMap::new();
         for (pid, app) in &mut self.apps {
             if !app.closed && !self.without_shim.contains(pid) {
                 before.insert(*pid, app.results);
-                app.ask(Tool::Read, 10, &mut self.kernel);
+                app.call(Tool::Read, 10, &mut self.kernel);
             }
         }
         self.pass(Duration::from_secs(45), rng);
@@ -70,7 +70,7 @@ impl World {
     }
 
     pub(super) fn check_cleanup(&mut self, rng: &mut Rng) {
-        self.kernel.trace(0, || "-- everybody leaves".to_owned());
+        self.kernel.trace(0, || "-- all apps exit".to_owned());
         let apps: Vec<Pid> = self.apps.keys().copied().collect();
         for (nth, pid) in apps.into_iter().enumerate() {
             match nth % 2 {
@@ -91,10 +91,10 @@ impl World {
         }
         // Longer than a session waits for the responses of its dedicated server.
         self.pass(self.kernel.settings.linger + Duration::from_secs(90), rng);
-        self.look();
+        self.check_rules();
         let left = |what: &str, count: usize, kernel: &mut Kernel| {
             kernel.check(count == 0, || {
-                format!("rule 2: nobody is left, and {count} {what} are")
+                format!("rule 2: all apps are gone, and {count} {what} are left")
             });
         };
         left("shims", self.shims.len(), &mut self.kernel);

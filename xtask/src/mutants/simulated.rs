@@ -133,7 +133,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "Control::Pipes => self.actions.push_back(Action::UsePipes { client: id }),",
         instead: "Control::Pipes if self.half_closed.is_empty() => {\n                self.actions.push_back(Action::UsePipes { client: id });\n            }",
         found_at: 258,
-        rule: "app … is not served any more",
+        rule: "app … gets no responses any more",
     },
     Simulated {
         is_new: true,
@@ -142,7 +142,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "Control::Pipes => self.actions.push_back(Action::TakePipes),",
         instead: "Control::Pipes if !self.session.has_pending_requests() => self.actions.push_back(Action::TakePipes),\n            Control::Pipes => {}",
         found_at: 73,
-        rule: "app … is not served any more",
+        rule: "app … gets no responses any more",
     },
     Simulated {
         is_new: true,
@@ -156,11 +156,11 @@ pub(super) const SIMULATED: &[Simulated] = &[
     Simulated {
         is_new: true,
         mistake: "a newer build does not know that a line is half written",
-        file: "crates/kennel-core/src/engine/daemon/slot.rs",
+        file: "crates/kennel-core/src/engine/daemon/slot/snapshot.rs",
         text: "            writing: snapshot.writing,\n",
         instead: "",
         found_at: 24187,
-        rule: "a server hears no JSON: expected `:` at line 1 column 75",
+        rule: "a server reads a line that is not JSON: expected `:` at line 1 column 75",
     },
     Simulated {
         is_new: true,
@@ -169,7 +169,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "received: snapshot.received,",
         instead: "received: snapshot.received.map(|_| 0),",
         found_at: 172,
-        rule: "rule 5: Crash … is done 2 times",
+        rule: "rule 5: Crash … is begun 2 times",
     },
     Simulated {
         is_new: true,
@@ -178,7 +178,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "        self.next_client = next_client;\n",
         instead: "        self.next_client = self.next_client.min(next_client);\n",
         found_at: 34,
-        rule: "app … is not served any more",
+        rule: "app … gets no responses any more",
     },
     Simulated {
         is_new: true,
@@ -196,7 +196,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "        let why = format!(\"the server cannot be started: {why}\");\n        self.give_up(&why, \"\");",
         instead: "        let _ = why;\n        self.upstream = Upstream::GaveUp;",
         found_at: 14,
-        rule: "app … is not served any more",
+        rule: "app … gets no responses any more",
     },
     Simulated {
         is_new: true,
@@ -232,7 +232,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "Upstream::Draining(next) => *next = Next::Attach,",
         instead: "Upstream::Draining(next) if self.settings.hibernate.is_some() => *next = Next::Attach,",
         found_at: 17,
-        rule: "a shim shares while its own server is left",
+        rule: "a shim shares while its dedicated server is left",
     },
     Simulated {
         is_new: true,
@@ -268,7 +268,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "self.is_idle().then(|| self.last_used + after)",
         instead: "(self.phase == Phase::Running).then(|| self.last_used + after)",
         found_at: 58,
-        rule: "a server hibernates under a request",
+        rule: "a server hibernates while a request is pending",
     },
     Simulated {
         is_new: false,
@@ -295,7 +295,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "for (nth, waiter) in waiters.iter().enumerate() {",
         instead: "for (nth, waiter) in waiters.iter().enumerate().take(1) {",
         found_at: 34,
-        rule: "app … is not served any more",
+        rule: "app … gets no responses any more",
     },
     Simulated {
         is_new: false,
@@ -304,7 +304,7 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "        self.sent_bytes = 0;\n",
         instead: "",
         found_at: 36,
-        rule: "rule 5: Crash … is done 2 times",
+        rule: "rule 5: Crash … is begun 2 times",
     },
     Simulated {
         is_new: false,
@@ -313,6 +313,6 @@ pub(super) const SIMULATED: &[Simulated] = &[
         text: "        if was_here {\n            self.mux.leave(client, now);\n        }",
         instead: "        if was_here && self.clients.is_empty() {\n            self.mux.leave(client, now);\n        }",
         found_at: 281,
-        rule: "client … left, and a server works on for it",
+        rule: "client … disconnected; a server has its requests in flight",
     },
 ];

@@ -256,7 +256,7 @@ impl ClientConn {
     pub(super) fn drop_half_line(&self, daemon: &DaemonState) {
         if self.is_admitted() {
             if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
-                inbox.forget_line();
+                inbox.skip_line_in_shortage();
             }
             return;
         }

@@ -363,7 +363,7 @@ impl ServerIo {
 
     /// Handles the end of stdout, after all its lines.
     fn stdout_is_closed(&self, daemon: &DaemonState, running: &ServerProcess) {
-        let rest = running.stdout.inbox.borrow_mut().rest_of_server();
+        let rest = running.stdout.inbox.borrow_mut().rest_of_server_output();
         if let Some(rest) = rest {
             self.take_server_line(daemon, InputLine::from(&rest[..]), Instant::now());
         }
@@ -408,7 +408,7 @@ impl ServerIo {
         };
         daemon.log.line(line.note("the server"));
         for message in line.messages() {
-            if let Some(answer) = message.in_its_place() {
+            if let Some(answer) = message.replacement() {
                 self.take_server_line(daemon, InputLine::from(&answer[..]), now);
             } else if message.id.is_some() {
                 let (slot, now) = (self.slot, daemon.moment(now));

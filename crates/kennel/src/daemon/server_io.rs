@@ -23,8 +23,8 @@ use super::process::ServerProcess;
 use super::server::ServerStage;
 use super::state::{ServerState, WRITE_REQUESTS_AFTER};
 use crate::printed::Printed;
-use crate::server_process::ending;
-use crate::sources::{Look, Sources};
+use crate::server_process::server_exit;
+use crate::sources::{FileChange, Sources};
 use crate::stopped::StoppedProcess;
 use kennel_sys::io::BufferSize;
 
@@ -144,7 +144,7 @@ impl ServerIo {
     /// Reports the end of its first process. `stdin_closed`: no process is left that could read its stdin.
     pub(super) fn first_process_ended(&self, daemon: &DaemonState, exit: Exit, stdin_closed: bool) {
         self.exit.set(Some(exit));
-        let (slot, ending, now) = (self.slot, ending(exit), daemon.now());
+        let (slot, ending, now) = (self.slot, server_exit(exit), daemon.now());
         daemon.tell_engine(|engine| {
             engine.handle_first_process_exit(slot, ending, stdin_closed, now)
         });
@@ -229,7 +229,7 @@ impl ServerIo {
             return;
         }
         self.files_checked_at.set(Some(now));
-        let changed = self.sources.borrow_mut().look() == Look::Changed;
+        let changed = self.sources.borrow_mut().check() == FileChange::Changed;
         if changed {
             daemon.engine.borrow_mut().handle_files_changed(self.slot);
         }
@@ -250,7 +250,7 @@ impl ServerIo {
 
     /// Reports the loss of its server, with its last lines on stderr.
     pub(super) fn server_lost(&self, daemon: &DaemonState, stderr: String) {
-        let ended = self.exit.get().map(ending);
+        let ended = self.exit.get().map(server_exit);
         let (slot, now) = (self.slot, daemon.now());
         let unwritten = self.unwritten.borrow().clone();
         let cut_off = unwritten.iter().flat_map(Unwritten::cut_off);

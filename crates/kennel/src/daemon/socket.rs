@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
 use super::pipes::{self, Pipes};
-use crate::lines::{CHUNK, Inbox, SHORT};
+use crate::lines::{CHUNK, Inbox, SMALL_READ};
 use kennel_sys::io::BufferSize;
 
 #[derive(Debug)]
@@ -66,14 +66,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads what is there, once; 0 at the end. At most [`SHORT`] bytes if `little`.
+    /// Reads what is there, once; 0 at the end. At most [`SMALL_READ`] bytes if `little`.
     pub(super) fn read(&self, inbox: &RefCell<Inbox>, little: bool) -> io::Result<usize> {
         let mut inbox = inbox.borrow_mut();
         let Some(pipes) = self.input_pipes() else {
-            return self.receive(&mut inbox, if little { SHORT } else { CHUNK });
+            return self.receive(&mut inbox, if little { SMALL_READ } else { CHUNK });
         };
         let read = match little {
-            true => inbox.read_little(&pipes.from_client),
+            true => inbox.read_small(&pipes.from_client),
             false => inbox.read(&pipes.from_client),
         };
         match read {
@@ -88,7 +88,7 @@ impl Socket {
         let stream = &self.stream;
         if stream.passing() == Passing::Refused {
             return match most < CHUNK {
-                true => inbox.read_little(stream),
+                true => inbox.read_small(stream),
                 false => inbox.read(stream),
             };
         }

@@ -14,32 +14,32 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::lines::{self, Sizes, TooLong, max_line, set_any_max_line};
+use crate::lines::{self, InboxSizes, TooLong, max_line, set_any_max_line};
 
 /// A thousandth of the sizes of the program.
 #[derive(Debug, Default)]
 struct SmallSizes;
 
-impl Sizes for SmallSizes {
+impl InboxSizes for SmallSizes {
     const CHUNK: usize = 64;
-    const SHORT: usize = 4;
-    const KEPT: usize = 2 * Self::CHUNK;
-    const LONG: usize = 2 * Self::CHUNK;
-    const AMPLE: usize = 1024;
-    const MORE: usize = 256;
-    const LEAST_MAX_LINE: usize = 256;
+    const SMALL_READ: usize = 4;
+    const MAX_RETAINED: usize = 2 * Self::CHUNK;
+    const LARGE_LINE: usize = 2 * Self::CHUNK;
+    const LARGE_BUFFER: usize = 1024;
+    const GROWTH_STEP: usize = 256;
+    const MIN_MAX_LINE: usize = 256;
 }
 
 type Inbox = lines::Inbox<SmallSizes>;
 
 const CHUNK: usize = SmallSizes::CHUNK;
-const KEPT: usize = SmallSizes::KEPT;
-const AMPLE: usize = SmallSizes::AMPLE;
-const MORE: usize = SmallSizes::MORE;
-const LEAST_MAX_LINE: usize = SmallSizes::LEAST_MAX_LINE;
+const MAX_RETAINED: usize = SmallSizes::MAX_RETAINED;
+const LARGE_BUFFER: usize = SmallSizes::LARGE_BUFFER;
+const GROWTH_STEP: usize = SmallSizes::GROWTH_STEP;
+const MIN_MAX_LINE: usize = SmallSizes::MIN_MAX_LINE;
 
 /// What a reader may hold beside a line: the room in front, and what it makes room for at once.
-const SLACK: usize = MORE + 4 * CHUNK;
+const SLACK: usize = GROWTH_STEP + 4 * CHUNK;
 
 /// Something that is read at once.
 struct Piece {
@@ -71,14 +71,14 @@ pub(super) fn check(bytes: &[u8]) {
     let [limit, way, most, stream @ ..] = bytes else {
         return;
     };
-    set_any_max_line(LEAST_MAX_LINE + 16 * usize::from(*limit));
+    set_any_max_line(MIN_MAX_LINE + 16 * usize::from(*limit));
     let at_once = way & 4 != 0;
     let (mut inbox, mut model, mut heard) = (Inbox::default(), Model::default(), Vec::new());
     for piece in pieces(stream, usize::from(*most)) {
         let mut rest = &piece.bytes[..];
         loop {
             // As much as is read into the room there is.
-            let room = inbox.room();
+            let room = inbox.read_buffer();
             let (now, later) = rest.split_at(rest.len().min(room.capacity() - room.len()));
             room.extend_from_slice(now);
             model.reads(now);
@@ -197,7 +197,7 @@ fn take(inbox: &mut Inbox, heard: &mut Vec<Heard>, way: u8, at_once: bool) {
                 1 => inbox.next_message().map(read_alike),
                 2 => inbox.next_input().map(|spoken| {
                     if let InputLine::Moved(owned, _) = &spoken {
-                        assert!(owned.len() >= KEPT, "it is not worth it");
+                        assert!(owned.len() >= MAX_RETAINED, "it is not worth it");
                     }
                     read_alike(spoken.line())
                 }),
@@ -231,7 +231,10 @@ fn holds_little(inbox: &Inbox) {
     assert!(inbox.len() <= max_line(), "it holds a line that is skipped");
     let (held, room) = (inbox.bytes.len(), inbox.bytes.capacity());
     assert!(held <= max_line() + SLACK, "it holds {held}");
-    assert!(room <= AMPLE.max(max_line()) + SLACK, "it keeps {room}");
+    assert!(
+        room <= LARGE_BUFFER.max(max_line()) + SLACK,
+        "it keeps {room}"
+    );
 }
 
 fn compare(expected: &[Expected], heard: Vec<Heard>, at_once: bool) {
@@ -288,7 +291,7 @@ fn is_told_well(told: &TooLong, line: &[u8], seen: usize, no_room: bool) {
     let limit = answer.error["data"].get("limit");
     assert_eq!(limit.is_none(), no_room, "it says the wrong reason");
     assert_eq!(
-        told.in_its_place().is_some(),
+        told.replacement().is_some(),
         told.is_answer && told.id.is_some()
     );
     if let Some(id) = &told.id {

@@ -45,7 +45,7 @@ fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
     let file = find(name)?;
     let mut head = head_of(&file)?;
     let mut interpreter: Option<PathBuf> = None;
-    for _ in 0..interpreter::DEPTH {
+    for _ in 0..interpreter::MAX_DEPTH {
         let Some(line) = interpreter::shebang(&head) else {
             break;
         };

@@ -1,39 +1,39 @@
-//! Memory that a long line needed, kept for a moment: its answer may be as long, and new memory has to be cleared
+//! Keeps the buffer of a long line for a short time: the response may be as long, and the kernel must clear new memory
 //! first, which takes longer than to read into it.
 //!
-//! One at most, of this thread. It is let go when no long line needed it for [`MOMENT`]: who says something long and
-//! hears that it was taken may ask for it back.
+//! At most one buffer per thread. It is freed if no long line needed it for [`MAX_POOLED_TIME`]: a client that sent a long
+//! line may request it back once that line was accepted.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// As long as a server may take for an answer that is as long.
-pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+/// Maximum time a buffer is pooled: as long as a server may take for a response of the same length.
+pub(crate) const MAX_POOLED_TIME: Duration = Duration::from_secs(1);
 
 thread_local! {
-    static SPARE: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
-    static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static POOLED: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
+    static POOLED_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Keeps it for a moment. Whatever was kept before is let go.
-pub(crate) fn keep(mut room: Vec<u8>) {
-    room.clear();
-    SPARE.set(Some(room));
-    SINCE.set(Some(Instant::now()));
+/// Pools a buffer. Frees the one that was pooled before.
+pub(crate) fn put(mut buffer: Vec<u8>) {
+    buffer.clear();
+    POOLED.set(Some(buffer));
+    POOLED_SINCE.set(Some(Instant::now()));
 }
 
-/// What is kept, if anything is.
+/// Takes the pooled buffer, if there is one.
 pub(crate) fn take() -> Option<Vec<u8>> {
-    SINCE.set(None);
-    SPARE.take()
+    POOLED_SINCE.set(None);
+    POOLED.take()
 }
 
-/// When to let it go.
+/// When to free the pooled buffer.
 pub(crate) fn due() -> Option<Instant> {
-    Some(SINCE.get()? + MOMENT)
+    Some(POOLED_SINCE.get()? + MAX_POOLED_TIME)
 }
 
-/// Frees the buffer if it was not used for [`MOMENT`].
+/// Frees the buffer if it was not used for [`MAX_POOLED_TIME`].
 pub(crate) fn free_if_due(now: Instant) {
     if due().is_some_and(|due| now >= due) {
         drop(take());
@@ -47,13 +47,13 @@ mod tests {
     #[test]
     fn it_is_kept_once_and_for_a_moment() {
         assert_eq!(take(), None);
-        keep(Vec::with_capacity(1000));
+        put(Vec::with_capacity(1000));
         assert!(due().is_some());
         free_if_due(Instant::now());
-        assert!(take().is_some_and(|room| room.is_empty() && room.capacity() >= 1000));
+        assert!(take().is_some_and(|buffer| buffer.is_empty() && buffer.capacity() >= 1000));
         assert_eq!((take(), due()), (None, None));
-        keep(vec![1; 1000]);
-        SINCE.set(Instant::now().checked_sub(MOMENT));
+        put(vec![1; 1000]);
+        POOLED_SINCE.set(Instant::now().checked_sub(MAX_POOLED_TIME));
         free_if_due(Instant::now());
         assert_eq!((take(), due()), (None, None));
     }

@@ -1,4 +1,4 @@
-//! Bytes in, lines out.
+//! Splits input into lines.
 
 use std::cell::Cell;
 use std::io;
@@ -10,37 +10,37 @@ use kennel_sys::io::{Handle, Input, Stream};
 use kennel_sys::memory;
 
 use super::buffer_pool;
-use super::too_long::{Skipped, SkippedLines, Why, is_too_odd, max_odd_line};
-use super::{ProgramSizes, SHORT, Sizes, TooLong, max_line, memory_of};
+use super::too_long::{SkipReason, Skipped, SkippedLines, is_too_odd, max_odd_line};
+use super::{InboxSizes, ProgramSizes, SMALL_READ, TooLong, max_line, memory_of};
 
-/// Room in front of a long line: whoever gives it another id moves what is before that, and not all the rest.
-const ROOM: usize = 64;
+/// Bytes of headroom before a long line, so that a longer id can be spliced in without moving the whole line.
+const HEADROOM: usize = 64;
 
-/// Cuts what arrives into lines.
+/// Splits the bytes that are read into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox<S = ProgramSizes> {
     pub(crate) bytes: Vec<u8>,
-    /// Where the line begins that was taken last.
+    /// Start of the line that was taken last.
     last: usize,
-    /// Lines before this were taken.
+    /// End of the lines that were taken.
     taken: usize,
-    /// Up to here there is no further newline: what was searched is not searched again.
+    /// No newline is between `taken` and here: these bytes are not searched again.
     searched: usize,
-    /// This much in front is no line's.
-    room: usize,
-    /// What is known of a line that did not come at once.
+    /// Bytes of headroom.
+    headroom: usize,
+    /// Scan of a line that needs several reads.
     scan: Option<Box<Scan>>,
-    /// That line was taken.
+    /// The scanned line was taken.
     scan_is_old: bool,
-    /// A line that is too long, of which the rest is skipped.
+    /// A line that is too long; the rest of it is skipped.
     skipped: Option<Box<Skipped>>,
-    /// Those that have ended, and of which nobody was told.
+    /// Skipped lines that have ended and are not reported yet.
     too_long: Vec<TooLong>,
     sizes: PhantomData<S>,
 }
 
 impl Inbox {
-    /// One that has read so much of a line already.
+    /// An inbox that has read these bytes already.
     pub(crate) fn with(bytes: Vec<u8>) -> Inbox {
         Inbox {
             bytes,
@@ -48,7 +48,7 @@ impl Inbox {
         }
     }
 
-    /// Continues with what another build had read, and with the lines that it was skipping.
+    /// Restores the bytes that another build had read, and the lines that it was skipping.
     pub(crate) fn restored(bytes: Vec<u8>, skipped: SkippedLines) -> Inbox {
         let SkippedLines { unfinished, ended } = skipped;
         Inbox {
@@ -58,17 +58,17 @@ impl Inbox {
         }
     }
 
-    /// What a newer build needs to continue: the bytes that were not taken, and the lines that are being skipped.
+    /// What a newer build needs: the bytes that were not taken, and the lines that are being skipped.
     pub(crate) fn snapshot(&self) -> (&[u8], SkippedLines) {
         let Inbox {
             bytes,
             taken,
             skipped,
             too_long,
-            // How far the bytes were searched and scanned is found again.
+            // The newer build searches and scans the bytes again.
             last: _,
             searched: _,
-            room: _,
+            headroom: _,
             scan: _,
             scan_is_old: _,
             sizes: _,
@@ -80,34 +80,34 @@ impl Inbox {
         (&bytes[*taken..], skipped)
     }
 
-    /// Reads what is there, once.
+    /// Reads once, as much as fits in the buffer.
     pub(crate) fn read(&mut self, from: &impl Input) -> io::Result<usize> {
-        let read = from.read_into_spare(self.room());
-        self.lend_out_if_empty();
+        let read = from.read_into_spare(self.read_buffer());
+        self.pool_if_empty();
         read
     }
 
-    /// The same, [a little](SHORT).
-    pub(crate) fn read_little(&mut self, from: &impl Input) -> io::Result<usize> {
-        let mut bytes = [0; SHORT];
+    /// Reads once, at most [`SMALL_READ`] bytes.
+    pub(crate) fn read_small(&mut self, from: &impl Input) -> io::Result<usize> {
+        let mut bytes = [0; SMALL_READ];
         let count = from.read_once(&mut bytes)?;
         self.bytes.extend_from_slice(&bytes[..count]);
         Ok(count)
     }
 
-    /// Reads what is there of a socket, up to `most` bytes, with all handles that come along, however many.
+    /// Reads from a socket, at most `most` bytes, with all handles passed with them.
     pub(crate) fn receive_with(
         &mut self,
         from: &Stream,
         most: usize,
         along: &mut Vec<Handle>,
     ) -> io::Result<usize> {
-        // Most lines are short, and room has to be cleared before: what is cleared takes up memory.
-        let first = self.receive_some(from, SHORT.min(most), along)?;
-        if first < SHORT || first == most {
+        // Most lines are short, and the buffer must be cleared before this read: cleared pages use memory.
+        let first = self.receive_some(from, SMALL_READ.min(most), along)?;
+        if first < SMALL_READ || first == most {
             return Ok(first);
         }
-        // What goes wrong now goes wrong again when the next is read.
+        // The next read returns the error again.
         let more = self.receive_some(from, most - first, along);
         Ok(first + more.unwrap_or_default())
     }
@@ -118,81 +118,81 @@ impl Inbox {
         most: usize,
         along: &mut Vec<Handle>,
     ) -> io::Result<usize> {
-        let bytes = self.room();
+        let bytes = self.read_buffer();
         let length = bytes.len();
         bytes.resize(length + most, 0);
         let received = from.receive_with(&mut bytes[length..], along);
         bytes.truncate(length + received.as_ref().map_or(0, |count| *count));
-        self.lend_out_if_empty();
+        self.pool_if_empty();
         received
     }
 }
 
-impl<S: Sizes> Inbox<S> {
-    /// What was read and is no whole line yet.
+impl<S: InboxSizes> Inbox<S> {
+    /// The bytes of the incomplete line.
     pub(crate) fn unfinished(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
 
-    /// Where to append what is read next, and room for it. Nothing is done to the room beforehand: what
-    /// nobody reads into costs neither time nor memory.
-    pub(crate) fn room(&mut self) -> &mut Vec<u8> {
-        if self.len() >= S::LONG && self.bytes.capacity() < S::AMPLE {
-            self.make_ample();
+    /// The buffer to append the next read to, with at least [`CHUNK`] bytes of spare capacity. The spare bytes are not
+    /// cleared: unused ones cost neither time nor memory.
+    pub(crate) fn read_buffer(&mut self) -> &mut Vec<u8> {
+        if self.len() >= S::LARGE_LINE && self.bytes.capacity() < S::LARGE_BUFFER {
+            self.use_large_buffer();
         }
         if !self.grow() {
-            // No memory for more of this line is no reason to end the session.
+            // A lack of memory for this line must not end the session.
             self.skip_line();
             self.bytes.reserve(S::CHUNK);
         }
         &mut self.bytes
     }
 
-    /// Makes room for [`CHUNK`]; `false` if there is no memory for it.
+    /// Reserves at least [`CHUNK`] bytes; `false` if there is no memory for them.
     fn grow(&mut self) -> bool {
         if self.bytes.capacity() == 0 {
-            self.bytes = LENT_OUT.take();
+            self.bytes = THREAD_BUFFER.take();
         }
         let room = self.bytes.capacity() - self.bytes.len();
         if room >= S::CHUNK {
             return true;
         }
         let more = match self.bytes.len() {
-            length if length >= S::LONG => S::MORE,
-            length if length >= S::SHORT && self.widen() => return true,
+            length if length >= S::LARGE_LINE => S::GROWTH_STEP,
+            length if length >= S::SMALL_READ && self.reserve_large_line() => return true,
             _ => S::CHUNK,
         };
         let has_more = self.bytes.try_reserve_exact(more).is_ok();
         has_more || self.bytes.try_reserve_exact(S::CHUNK).is_ok()
     }
 
-    /// Makes room for a line that becomes [`LONG`], in one step: many would leave gaps in the memory that nothing fits into.
-    /// Only what is used is copied: the rest takes up no memory.
-    fn widen(&mut self) -> bool {
-        let mut wide = Vec::new();
-        let is_wide = wide.try_reserve_exact(S::LONG + S::CHUNK).is_ok();
-        if is_wide {
-            wide.extend_from_slice(&self.bytes);
-            self.bytes = wide;
+    /// Reserves the bytes of a [`LARGE_LINE`] in one step: many steps would fragment the memory. Copies only the used bytes:
+    /// the rest uses no memory.
+    fn reserve_large_line(&mut self) -> bool {
+        let mut larger = Vec::new();
+        let is_reserved = larger.try_reserve_exact(S::LARGE_LINE + S::CHUNK).is_ok();
+        if is_reserved {
+            larger.extend_from_slice(&self.bytes);
+            self.bytes = larger;
         }
-        is_wide
+        is_reserved
     }
 
-    /// The line that has not ended is too long: forgets it, and skips what is still to come of it. Does nothing while a
-    /// whole line waits to be taken: that one has ended, and whatever follows it must not be skipped in its place.
+    /// Drops the incomplete line as too long, and skips the rest of it when it arrives. Does nothing while a complete line
+    /// waits to be taken: that line has ended, and the line after it must not be skipped instead.
     pub(crate) fn skip_line(&mut self) {
-        self.skip_line_because(Why::NoRoom);
+        self.skip_line_for(SkipReason::NoRoom);
     }
 
-    /// The same for a line of one among many, while memory is short: little is remembered of it.
-    pub(crate) fn forget_line(&mut self) {
+    /// Like [`skip_line`](Self::skip_line), for one client of many while memory is short: remembers little of the line.
+    pub(crate) fn skip_line_in_shortage(&mut self) {
         self.skip_line();
         if let Some(skipped) = &mut self.skipped {
-            skipped.remember_few();
+            skipped.limit_elements();
         }
     }
 
-    fn skip_line_because(&mut self, why: Why) {
+    fn skip_line_for(&mut self, why: SkipReason) {
         if newline(&self.bytes[self.searched..]).is_some() {
             return;
         }
@@ -202,74 +202,76 @@ impl<S: Sizes> Inbox<S> {
             self.skipped = Some(Box::new(skipped));
         }
         self.bytes = Vec::new();
-        (self.last, self.taken, self.searched, self.room) = (0, 0, 0, 0);
+        (self.last, self.taken, self.searched, self.headroom) = (0, 0, 0, 0);
         (self.scan, self.scan_is_old) = (None, false);
     }
 
-    /// Whether a line is skipped, the end of which has not come.
+    /// Whether the rest of an over-long line is still being skipped.
     pub(crate) fn is_skipping(&self) -> bool {
         self.skipped.is_some()
     }
 
-    /// A line that was too long; `at_once`, or when it has ended. To be asked for whenever there is no further line: more
-    /// may follow it.
+    /// The next line that was too long: when it has ended, or, if `at_once`, as soon as its id is known. Call it whenever
+    /// there is no further line: more lines may follow.
     pub(crate) fn next_too_long(&mut self, at_once: bool) -> Option<TooLong> {
         if !self.too_long.is_empty() {
             return Some(self.too_long.remove(0));
         }
         let skipped = self.skipped.as_mut().filter(|_| at_once)?;
-        skipped.known()
+        skipped.report_early()
     }
 
-    /// Skips what came of a line that is too long; `true` once it has ended, and nobody has to be told of it.
+    /// Skips the bytes read of a line that is too long; `true` once it has ended and needs no report.
     fn skip(&mut self) -> bool {
         let Some(skipped) = &mut self.skipped else {
             return true;
         };
-        let came = &self.bytes[self.taken..];
-        let Some(offset) = newline(came) else {
-            skipped.goes_on(came);
+        let read = &self.bytes[self.taken..];
+        let Some(offset) = newline(read) else {
+            skipped.feed(read);
             self.bytes.clear();
-            (self.last, self.taken, self.searched, self.room) = (0, 0, 0, 0);
-            self.keep_little();
+            (self.last, self.taken, self.searched, self.headroom) = (0, 0, 0, 0);
+            self.shrink_buffer();
             return false;
         };
-        skipped.goes_on(&came[..offset]);
+        skipped.feed(&read[..offset]);
         self.taken += offset + 1;
         (self.last, self.searched) = (self.taken, self.taken);
-        self.skipping_ended()
+        self.finish_skipping()
     }
 
-    fn skipping_ended(&mut self) -> bool {
-        let ended = self.skipped.take().and_then(|skipped| skipped.ended());
-        let is_told = ended.is_none();
+    /// Ends the skipped line; `true` if it needs no report.
+    fn finish_skipping(&mut self) -> bool {
+        let ended = self.skipped.take().and_then(|skipped| skipped.finish());
+        let is_reported = ended.is_none();
         self.too_long.extend(ended);
-        is_told
+        is_reported
     }
 
-    /// A whole line that is too long; `true` if nobody has to be told of it.
-    fn pass_over(&mut self, end: usize, why: Why) -> bool {
+    /// Skips a complete line that is too long; `true` if it needs no report.
+    fn skip_whole_line(&mut self, end: usize, why: SkipReason) -> bool {
         let scan = self.scan.take();
         let skipped = Skipped::new(&self.bytes[self.taken..end], scan.as_deref(), why);
         self.skipped = Some(Box::new(skipped));
         self.taken = end + 1;
         (self.last, self.searched) = (self.taken, self.taken);
-        self.skipping_ended()
+        self.finish_skipping()
     }
 
-    fn make_ample(&mut self) {
-        let mut ample = buffer_pool::take().unwrap_or_default();
-        if ample.capacity() < S::AMPLE {
-            if ample.try_reserve_exact(S::AMPLE).is_err() {
+    /// Moves the incomplete line to a buffer of [`LARGE_BUFFER`] bytes, if there is memory for it.
+    fn use_large_buffer(&mut self) {
+        let mut buffer = buffer_pool::take().unwrap_or_default();
+        if buffer.capacity() < S::LARGE_BUFFER {
+            if buffer.try_reserve_exact(S::LARGE_BUFFER).is_err() {
                 return;
             }
-            memory::in_large_pages(ample.spare_capacity_mut());
+            memory::in_large_pages(buffer.spare_capacity_mut());
         }
-        ample.resize(ROOM, 0);
-        ample.extend_from_slice(&self.bytes[self.taken..]);
-        self.searched = self.searched - self.taken + ROOM;
-        (self.last, self.taken, self.room) = (ROOM, ROOM, ROOM);
-        self.bytes = ample;
+        buffer.resize(HEADROOM, 0);
+        buffer.extend_from_slice(&self.bytes[self.taken..]);
+        self.searched = self.searched - self.taken + HEADROOM;
+        (self.last, self.taken, self.headroom) = (HEADROOM, HEADROOM, HEADROOM);
+        self.bytes = buffer;
     }
 
     /// The next whole line, without its newline.
@@ -277,7 +279,7 @@ impl<S: Sizes> Inbox<S> {
         self.next_message().map(|line| line.bytes())
     }
 
-    /// The same, with what is known of it already.
+    /// The next whole line, with its scan if it was scanned.
     pub(crate) fn next_message(&mut self) -> Option<Line<'_>> {
         if std::mem::take(&mut self.scan_is_old) {
             self.scan = None;
@@ -289,13 +291,13 @@ impl<S: Sizes> Inbox<S> {
             let Some(offset) = newline(&self.bytes[self.searched..]) else {
                 self.searched = self.bytes.len();
                 self.compact();
-                self.look_ahead();
+                self.scan_unfinished();
                 return None;
             };
             let end = self.searched + offset;
             let length = end - self.taken;
-            let is_short = length <= S::LEAST_MAX_LINE || length <= max_line();
-            let is_odd = length > S::LEAST_MAX_LINE && self.is_odd_to(end);
+            let is_short = length <= S::MIN_MAX_LINE || length <= max_line();
+            let is_odd = length > S::MIN_MAX_LINE && self.is_too_odd_up_to(end);
             if is_short && !is_odd {
                 self.last = std::mem::replace(&mut self.taken, end + 1);
                 self.searched = end + 1;
@@ -303,33 +305,33 @@ impl<S: Sizes> Inbox<S> {
                 return Some(self.last_message());
             }
             let why = match is_short {
-                true => Why::Odd(max_odd_line()),
-                false => Why::Limit(max_line()),
+                true => SkipReason::Odd(max_odd_line()),
+                false => SkipReason::Limit(max_line()),
             };
-            if !self.pass_over(end, why) {
+            if !self.skip_whole_line(end, why) {
                 return None;
             }
         }
     }
 
-    /// Looks at what has come of a line that is not short, while it is at hand: when all of it has come, it is known.
-    fn look_ahead(&mut self) {
+    /// Scans the incomplete line, unless it is short, while its bytes are in the CPU cache; skips it if it is too long.
+    fn scan_unfinished(&mut self) {
         if self.len() >= S::CHUNK {
             let scan = self.scan.get_or_insert_default();
             scan.look_at(&self.bytes[self.taken..]);
         }
-        if self.len() <= S::LEAST_MAX_LINE {
+        if self.len() <= S::MIN_MAX_LINE {
             return;
         }
         if self.len() > max_line() {
-            self.skip_line_because(Why::Limit(max_line()));
+            self.skip_line_for(SkipReason::Limit(max_line()));
         } else if is_too_odd(self.len(), self.scan.as_deref()) {
-            self.skip_line_because(Why::Odd(max_odd_line()));
+            self.skip_line_for(SkipReason::Odd(max_odd_line()));
         }
     }
 
-    /// Whether the line that ends here is too long for what it is.
-    fn is_odd_to(&mut self, end: usize) -> bool {
+    /// Whether the line that ends at `end` is [odd](SkipReason::Odd) and too long for that.
+    fn is_too_odd_up_to(&mut self, end: usize) -> bool {
         let length = end - self.taken;
         if length <= max_odd_line() {
             return false;
@@ -339,7 +341,7 @@ impl<S: Sizes> Inbox<S> {
         is_too_odd(length, Some(scan))
     }
 
-    /// The same for whoever has a use for the line itself. A long one that came alone changes hands without a copy.
+    /// Like [`next_message`](Self::next_message), but moves a long line out if it is alone in the inbox.
     pub(crate) fn next_input(&mut self) -> Option<InputLine<'_>> {
         self.next_message()?;
         if self.last_is_long_and_alone() {
@@ -348,7 +350,7 @@ impl<S: Sizes> Inbox<S> {
             all.bytes.pop();
             let scan = all.scan.unwrap_or_default();
             return Some(InputLine::Moved(
-                Owned::behind_room(all.bytes, all.room),
+                Owned::behind_room(all.bytes, all.headroom),
                 scan,
             ));
         }
@@ -368,46 +370,46 @@ impl<S: Sizes> Inbox<S> {
         &self.bytes[self.last..self.taken]
     }
 
-    /// The same to keep, and where in it the line begins; only of a long one that came alone.
+    /// Moves the buffer of the line that was taken last out, with the start of the line in it; only of a long line that is
+    /// alone in the inbox.
     pub(crate) fn take_last(&mut self) -> Option<(Vec<u8>, usize)> {
         if !self.last_is_long_and_alone() {
             return None;
         }
         let Inbox {
             bytes,
-            room,
+            headroom,
             too_long,
             ..
         } = std::mem::take(self);
         self.too_long = too_long;
-        Some((bytes, room))
+        Some((bytes, headroom))
     }
 
     fn last_is_long_and_alone(&self) -> bool {
         let line = self.last..self.taken;
-        line.len() > S::KEPT && line == (self.room..self.bytes.len())
+        line.len() > S::MAX_RETAINED && line == (self.headroom..self.bytes.len())
     }
 
-    /// No more will come: what came after the last newline is a line, too.
+    /// Ends the input: the bytes after the last newline become a line.
     pub(crate) fn end(&mut self) {
         if self.skipped.is_some() {
             self.skip();
-            self.skipping_ended();
+            self.finish_skipping();
         }
         if self.taken < self.bytes.len() {
             self.bytes.push(b'\n');
         }
     }
 
-    /// Whether the line that has not ended is seen to ask or tell something, and is more than its newline short.
+    /// Whether the incomplete line is the beginning of a request or notification and lacks more than its newline.
     pub(crate) fn begins_a_call(&self) -> bool {
         let scan = self.scan.as_ref().filter(|_| !self.scan_is_old);
         scan.is_some_and(|scan| scan.begins_a_call())
     }
 
-    /// No more will come of a server. A message that it did not write to its end is dropped: what it was about is lost with
-    /// the server.
-    pub(crate) fn end_of_server(&mut self) {
+    /// Ends the output of a server. Drops a message that it did not write completely: its requests are lost with the server.
+    pub(crate) fn end_server_output(&mut self) {
         let newline = self.bytes[self.taken..]
             .iter()
             .rposition(|&byte| byte == b'\n');
@@ -420,13 +422,13 @@ impl<S: Sizes> Inbox<S> {
         self.end();
     }
 
-    /// What came after the last newline of a server, at the end of its output; `None` also for a message that it did not
-    /// write to its end.
-    pub(crate) fn rest_of_server(&mut self) -> Option<Vec<u8>> {
+    /// The bytes after the last newline, at the end of a server's output; `None` also for a message that the server did not
+    /// write completely.
+    pub(crate) fn rest_of_server_output(&mut self) -> Option<Vec<u8>> {
         self.rest().filter(|rest| !is_cut_off(rest))
     }
 
-    /// What came after the last newline, at the end of input: a last line without one.
+    /// The bytes after the last newline, at the end of input: a last line without a newline.
     pub(crate) fn rest(&mut self) -> Option<Vec<u8>> {
         if self.skipped.is_some() {
             self.end();
@@ -445,47 +447,47 @@ impl<S: Sizes> Inbox<S> {
         self.bytes.get(self.taken).copied()
     }
 
-    /// How much of a line is there that has not ended.
+    /// Number of bytes that were not taken.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
 
-    /// How much memory that takes up.
+    /// Bytes of memory that those use.
     pub(crate) fn memory(&self) -> usize {
         memory_of(self.len(), self.bytes.capacity())
     }
 
-    /// Forgets the lines that were taken, now and not with the next one: there may be none for hours.
+    /// Frees the lines that were taken, without waiting for the next line, which may come hours later.
     fn compact(&mut self) {
-        if self.taken == self.room {
+        if self.taken == self.headroom {
             return;
         }
         self.bytes.drain(..self.taken);
         self.searched -= self.taken;
-        (self.last, self.taken, self.room) = (0, 0, 0);
-        self.keep_little();
+        (self.last, self.taken, self.headroom) = (0, 0, 0);
+        self.shrink_buffer();
     }
 
-    /// Gives back what a long line needed. If nothing waits here, whoever reads next may have the room: many that are silent take
-    /// up no more memory than one.
-    fn keep_little(&mut self) {
-        self.bytes.shrink_to(S::KEPT);
-        self.lend_out_if_empty();
+    /// Frees the memory of a long line. An empty buffer goes to the thread's pool: many idle inboxes use no more memory than
+    /// one.
+    fn shrink_buffer(&mut self) {
+        self.bytes.shrink_to(S::MAX_RETAINED);
+        self.pool_if_empty();
     }
 
-    fn lend_out_if_empty(&mut self) {
-        if self.bytes.is_empty() && self.bytes.capacity() <= S::KEPT {
-            LENT_OUT.set(std::mem::take(&mut self.bytes));
+    fn pool_if_empty(&mut self) {
+        if self.bytes.is_empty() && self.bytes.capacity() <= S::MAX_RETAINED {
+            THREAD_BUFFER.set(std::mem::take(&mut self.bytes));
         }
     }
 }
 
 thread_local! {
-    /// The room of the one that was emptied last.
-    static LENT_OUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// Buffer of the inbox that became empty last, for the next one that reads.
+    static THREAD_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Whether a last line without a newline is the beginning of a message.
+/// Whether a last line without a newline is the beginning of a message that was not written completely.
 fn is_cut_off(line: &[u8]) -> bool {
     let is_message = line
         .trim_ascii_start()

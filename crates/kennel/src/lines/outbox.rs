@@ -1,67 +1,67 @@
-//! Lines waiting to be written.
+//! Queues lines to be written.
 
 use std::io;
 
 use kennel_core::hello::VOID;
 
-use super::{CHUNK, Inbox, KEPT, give_back};
+use super::{CHUNK, Inbox, MAX_RETAINED, give_back};
 
-/// Lines on their way out.
+/// Lines queued for one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(super) bytes: Vec<u8>,
     pub(super) sent: usize,
-    /// This much of a line that is not here yet was sent ahead.
+    /// Bytes that were sent ahead of a line that is not complete yet.
     ahead: usize,
-    /// What is to be said right behind that line.
-    behind: Vec<u8>,
-    /// What was sent is not what was said, or not in that order.
-    uncounted: bool,
+    /// Lines to send directly after that line.
+    after_partial: Vec<u8>,
+    /// The sent bytes differ from the queued lines, or their order does.
+    bytes_differ: bool,
     /// Some of the queued bytes are not lines of the session.
-    has_asides: bool,
+    has_control_lines: bool,
 }
 
 impl Outbox {
-    /// Adds a line and its newline.
+    /// Queues a line and its newline. Aborts a line that was sent in part.
     pub(crate) fn push(&mut self, line: &[u8]) {
-        self.recall();
+        self.abort_partial_line();
         self.compact();
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
     }
 
-    /// Adds a line of Kennel's own, which the session does not count.
-    pub(crate) fn push_aside(&mut self, line: &[u8]) {
+    /// Queues a line of Kennel's own, which the session does not count.
+    pub(crate) fn push_control_line(&mut self, line: &[u8]) {
         self.push(line);
-        self.has_asides = true;
+        self.has_control_lines = true;
     }
 
-    /// Whether queued bytes are not all of the session's lines.
-    pub(crate) fn has_asides(&self) -> bool {
-        self.has_asides
+    /// Whether some of the queued bytes are not lines of the session.
+    pub(crate) fn has_control_lines(&self) -> bool {
+        self.has_control_lines
     }
 
-    /// The same for one who would not understand that a line which was begun is not said: it waits for the end of that. Not
-    /// for ever: where much waits, the line must wait instead, whatever the other side makes of its beginning.
-    pub(crate) fn push_in_turn(&mut self, line: &[u8]) {
+    /// Like [`push`](Self::push), for a receiver that does not know aborted lines: the line waits for the end of the one that
+    /// was sent in part. If more than [`CHUNK`] bytes wait so, that one is aborted after all.
+    pub(crate) fn push_after_partial_line(&mut self, line: &[u8]) {
         if self.ahead == 0 {
             return self.push(line);
         }
-        self.uncounted = true;
-        self.behind.extend_from_slice(line);
-        self.behind.push(b'\n');
-        if self.behind.len() > CHUNK {
-            self.recall();
+        self.bytes_differ = true;
+        self.after_partial.extend_from_slice(line);
+        self.after_partial.push(b'\n');
+        if self.after_partial.len() > CHUNK {
+            self.abort_partial_line();
         }
     }
 
-    /// Adds what is left of a line and its newline: the other side has the beginning.
+    /// Queues the rest of a line and its newline: the receiver has the beginning.
     pub(crate) fn push_rest(&mut self, rest: &[u8]) {
         self.bytes.extend_from_slice(rest);
     }
 
-    /// Adds the line that was taken last, but for what of it was sent ahead. A long one that came alone changes hands
-    /// without a copy.
+    /// Queues the line that was taken last from an inbox, without the bytes sent ahead. Moves a long line that is alone in
+    /// the inbox instead of copying it.
     pub(crate) fn push_last(&mut self, from: &mut Inbox) {
         let ahead = std::mem::take(&mut self.ahead);
         if self.is_empty()
@@ -72,10 +72,10 @@ impl Outbox {
             self.compact();
             self.bytes.extend_from_slice(&from.last()[ahead..]);
         }
-        self.bytes.append(&mut self.behind);
+        self.bytes.append(&mut self.after_partial);
     }
 
-    /// Sends what has come of a line before all of it is here, if nothing else waits and the line is long.
+    /// Sends the beginning of a long incomplete line, if nothing else is queued.
     pub(crate) fn send_ahead(
         &mut self,
         from: &Inbox,
@@ -92,27 +92,27 @@ impl Outbox {
         }
     }
 
-    /// What was sent ahead was not said.
-    pub(crate) fn recall(&mut self) {
+    /// Ends a line that was sent in part with [`VOID`], so that the receiver drops it.
+    pub(crate) fn abort_partial_line(&mut self) {
         if std::mem::take(&mut self.ahead) > 0 {
-            self.uncounted = true;
-            self.has_asides = true;
+            self.bytes_differ = true;
+            self.has_control_lines = true;
             self.bytes.extend_from_slice(&[VOID, b'\n']);
-            self.bytes.append(&mut self.behind);
+            self.bytes.append(&mut self.after_partial);
         }
     }
 
-    /// How much was sent of a line that is not here yet.
+    /// Number of bytes sent ahead of a line that is not complete yet.
     pub(crate) fn ahead(&self) -> usize {
         self.ahead
     }
 
-    /// Whether just what was said was sent, in that order: then it can be counted how much of it was heard.
-    pub(crate) fn is_counted(&self) -> bool {
-        !self.uncounted
+    /// Whether exactly the queued lines were sent, in order: then the bytes that were not read tell which lines were not.
+    pub(crate) fn matches_queued_lines(&self) -> bool {
+        !self.bytes_differ
     }
 
-    /// How much waits.
+    /// Number of queued bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.sent
     }
@@ -121,14 +121,14 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// What waits of the first line, with its newline.
+    /// The unwritten rest of the first line, with its newline.
     pub(crate) fn rest_of_line(&self) -> &[u8] {
         let waiting = &self.bytes[self.sent..];
         let end = waiting.iter().position(|&byte| byte == b'\n');
         end.map_or(&[], |end| &waiting[..=end])
     }
 
-    /// Whether all that was begun has been said.
+    /// Whether no line is queued or sent in part.
     pub(crate) fn is_between_lines(&self) -> bool {
         self.is_empty() && self.ahead == 0
     }
@@ -151,8 +151,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// A reader that never quite keeps up never empties it: before more is added, what was sent is given back all the
-    /// same. Only when that is more than what is left, so that no byte is moved more than once.
+    /// Removes the sent bytes, so that a queue which never becomes empty does not grow. Only if they are more than the rest,
+    /// so that no byte is moved more than once.
     fn compact(&mut self) {
         if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
@@ -160,13 +160,13 @@ impl Outbox {
         }
     }
 
-    /// Forgets what waits.
+    /// Drops the queued bytes.
     pub(crate) fn clear(&mut self) {
-        if self.bytes.capacity() > KEPT {
+        if self.bytes.capacity() > MAX_RETAINED {
             give_back(std::mem::take(&mut self.bytes));
         }
         self.bytes.clear();
         self.sent = 0;
-        self.has_asides = false;
+        self.has_control_lines = false;
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of bytes on their way in and out.
+//! Tests of the inbox and the outbox.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use kennel_core::engine::daemon::InputLine;
 use super::*;
 
 fn feed(inbox: &mut Inbox, bytes: &[u8]) {
-    inbox.room().extend_from_slice(bytes);
+    inbox.read_buffer().extend_from_slice(bytes);
 }
 
 fn lines(inbox: &mut Inbox) -> Vec<Vec<u8>> {
@@ -40,25 +40,25 @@ fn what_was_said_is_the_same_whether_it_is_seen_or_taken() {
     for (before, behind) in [("", ""), ("{}\n", ""), ("", "{}\npart"), ("", "part")] {
         for part in [4096, CHUNK + 1, 3 * CHUNK, 2 << 20] {
             let all = format!("{before}{long}\n{behind}");
-            let (mut inbox, mut heard) = (Inbox::default(), String::new());
-            let mut taken = 0;
+            let (mut inbox, mut taken_lines) = (Inbox::default(), String::new());
+            let mut moved = 0;
             for bytes in all.as_bytes().chunks(part) {
                 feed(&mut inbox, bytes);
-                while let Some(spoken) = inbox.next_input() {
-                    let line = spoken.line();
-                    heard.push_str(str::from_utf8(line.bytes()).unwrap());
-                    heard.push('\n');
+                while let Some(input) = inbox.next_input() {
+                    let line = input.line();
+                    taken_lines.push_str(str::from_utf8(line.bytes()).unwrap());
+                    taken_lines.push('\n');
                     let alone = Message::parse(line.bytes());
                     assert_eq!(Message::parse(line), alone, "{part}");
-                    taken += usize::from(matches!(spoken, InputLine::Moved(..)));
+                    moved += usize::from(matches!(input, InputLine::Moved(..)));
                 }
             }
             let whole = all.strip_suffix("part").unwrap_or(&all);
-            assert!(heard == whole, "{before:?} {behind:?} {part}");
+            assert!(taken_lines == whole, "{before:?} {behind:?} {part}");
             assert_eq!(inbox.unfinished(), &all.as_bytes()[whole.len()..]);
             let came_alone = behind.is_empty() && (before.is_empty() || part < 2 << 20);
-            assert!(taken == 1 || !came_alone, "{before:?} {behind:?} {part}");
-            assert!(inbox.bytes.capacity() <= KEPT);
+            assert!(moved == 1 || !came_alone, "{before:?} {behind:?} {part}");
+            assert!(inbox.bytes.capacity() <= MAX_RETAINED);
         }
     }
 }
@@ -70,17 +70,17 @@ fn room_taken_for_a_long_line_is_given_back() {
     assert_eq!(inbox.next_line(), None);
     feed(&mut inbox, b"\nshort\n");
     assert_eq!(lines(&mut inbox).len(), 2);
-    assert!(inbox.bytes.capacity() <= KEPT);
+    assert!(inbox.bytes.capacity() <= MAX_RETAINED);
 
     let mut outbox = Outbox::default();
     outbox.push(&vec![b'x'; 8 << 20]);
     outbox.flush(|bytes| Ok(bytes.len().min(65536))).unwrap();
-    assert!(outbox.bytes.capacity() <= KEPT);
+    assert!(outbox.bytes.capacity() <= MAX_RETAINED);
 }
 
 #[test]
 fn a_line_passed_on_is_the_same_whether_it_changes_hands_or_is_copied() {
-    for length in [3, KEPT, 1 << 20] {
+    for length in [3, MAX_RETAINED, 1 << 20] {
         let line = "x".repeat(length);
         for (before, behind) in [("", ""), ("before\n", ""), ("", "behind\n"), ("", "part")] {
             for waiting in ["", "waits\n"] {
@@ -100,7 +100,10 @@ fn a_line_passed_on_is_the_same_whether_it_changes_hands_or_is_copied() {
                 let more = format!("{} and more", &behind[whole.len()..]);
                 assert_eq!(lines(&mut inbox), [more.as_bytes()]);
                 outbox.flush(|bytes| Ok(bytes.len().min(65536))).unwrap();
-                assert!(outbox.bytes.capacity() <= KEPT && inbox.bytes.capacity() <= KEPT);
+                assert!(
+                    outbox.bytes.capacity() <= MAX_RETAINED
+                        && inbox.bytes.capacity() <= MAX_RETAINED
+                );
             }
         }
     }
@@ -108,8 +111,8 @@ fn a_line_passed_on_is_the_same_whether_it_changes_hands_or_is_copied() {
 
 #[test]
 fn a_line_that_was_sent_ahead_is_said_once_or_not_at_all() {
-    let long = "x".repeat(2 * LONG);
-    let sent_ahead = |taken: usize| {
+    let long = "x".repeat(2 * LARGE_LINE);
+    let send_ahead = |taken: usize| {
         let (mut inbox, mut outbox) = (Inbox::default(), Outbox::default());
         let mut sent = Vec::new();
         feed(&mut inbox, long.as_bytes());
@@ -132,13 +135,13 @@ fn a_line_that_was_sent_ahead_is_said_once_or_not_at_all() {
         written.unwrap();
         String::from_utf8(sent).unwrap()
     };
-    for taken in [0, 1, LONG, usize::MAX] {
-        let (mut inbox, mut outbox, sent) = sent_ahead(taken);
+    for taken in [0, 1, LARGE_LINE, usize::MAX] {
+        let (mut inbox, mut outbox, sent) = send_ahead(taken);
         outbox.push_last(&mut inbox);
         outbox.push(b"next");
         assert!(flushed(&mut outbox, sent) == format!("{long}end\nnext\n"));
 
-        let (mut inbox, mut outbox, sent) = sent_ahead(taken);
+        let (mut inbox, mut outbox, sent) = send_ahead(taken);
         let ahead = match sent.len() {
             0 => String::new(),
             count => format!("{}\u{18}\n", &long[..count]),
@@ -151,7 +154,7 @@ fn a_line_that_was_sent_ahead_is_said_once_or_not_at_all() {
 
 #[test]
 fn what_is_said_in_the_middle_of_a_line_comes_behind_it_unless_it_is_much() {
-    let long = "x".repeat(2 * LONG);
+    let long = "x".repeat(2 * LARGE_LINE);
     let refusal = vec![b'r'; 1000];
     for refusals in [1, 100] {
         let (mut inbox, mut outbox) = (Inbox::default(), Outbox::default());
@@ -164,19 +167,19 @@ fn what_is_said_in_the_middle_of_a_line_comes_behind_it_unless_it_is_much() {
         };
         outbox.send_ahead(&inbox, &mut send);
         for _ in 0..refusals {
-            outbox.push_in_turn(&refusal);
+            outbox.push_after_partial_line(&refusal);
         }
         outbox.flush(&mut send).unwrap();
-        assert!(!outbox.is_counted());
+        assert!(!outbox.matches_queued_lines());
         feed(&mut inbox, b"end\n");
         assert!(inbox.next_line().is_some());
         outbox.push_last(&mut inbox);
         outbox.flush(&mut send).unwrap();
-        let said = String::from_utf8(sent).unwrap();
+        let written = String::from_utf8(sent).unwrap();
         let behind = format!("{}\n", "r".repeat(1000)).repeat(refusals);
         match refusals {
-            1 => assert!(said == format!("{long}end\n{behind}")),
-            _ => assert!(said == format!("{long}\u{18}\n{behind}{long}end\n")),
+            1 => assert!(written == format!("{long}end\n{behind}")),
+            _ => assert!(written == format!("{long}\u{18}\n{behind}{long}end\n")),
         }
     }
 }
@@ -184,25 +187,25 @@ fn what_is_said_in_the_middle_of_a_line_comes_behind_it_unless_it_is_much() {
 #[test]
 fn a_call_begins_with_its_method_and_ends_with_its_brace() {
     let text = "x".repeat(CHUNK);
-    let asks = |inbox: &mut Inbox, part: &str| {
+    let begins_a_call = |inbox: &mut Inbox, part: &str| {
         feed(inbox, part.as_bytes());
         assert_eq!(inbox.next_line(), None);
         inbox.begins_a_call()
     };
     let mut inbox = Inbox::default();
     let begun = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\",\"params\":[\"{text}");
-    assert!(asks(&mut inbox, &begun));
-    assert!(asks(&mut inbox, "\"]"));
-    // Some servers do not wait for more than this.
-    assert!(!asks(&mut inbox, "}"));
-    assert!(!asks(&mut inbox, "\r"));
+    assert!(begins_a_call(&mut inbox, &begun));
+    assert!(begins_a_call(&mut inbox, "\"]"));
+    // Some servers act without waiting for the newline.
+    assert!(!begins_a_call(&mut inbox, "}"));
+    assert!(!begins_a_call(&mut inbox, "\r"));
     feed(&mut inbox, b"\n");
     assert!(inbox.next_line().is_some());
     assert!(!inbox.begins_a_call());
     let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[\"{text}");
-    assert!(!asks(&mut inbox, &answer));
+    assert!(!begins_a_call(&mut inbox, &answer));
     let mut inbox = Inbox::default();
-    assert!(!asks(&mut inbox, &format!("{begun}\"],,")));
+    assert!(!begins_a_call(&mut inbox, &format!("{begun}\"],,")));
 }
 
 #[test]
@@ -211,11 +214,11 @@ fn what_cannot_be_written_now_waits_in_order() {
     outbox.push(b"one");
     outbox.push(b"two");
     let mut written = Vec::new();
-    let mut budget = 5;
+    let mut room = 5;
     outbox
         .flush(|bytes| {
-            let count = bytes.len().min(budget);
-            budget -= count;
+            let count = bytes.len().min(room);
+            room -= count;
             written.extend_from_slice(&bytes[..count]);
             if count == 0 {
                 Err(io::ErrorKind::WouldBlock.into())
@@ -237,13 +240,13 @@ fn what_cannot_be_written_now_waits_in_order() {
 
 #[test]
 fn lines_that_are_too_long_are_told_of_in_turn_wherever_the_bytes_were_cut() {
-    set_max_line(LEAST_MAX_LINE);
-    let long = "x".repeat(LEAST_MAX_LINE + 1);
+    set_max_line(MIN_MAX_LINE);
+    let long = "x".repeat(MIN_MAX_LINE + 1);
     let mut chance = kennel_testkit::Rng::seeded("lines that are too long");
     for _ in 0..kennel_testkit::count(50) {
         let (mut text, mut expected) = (Vec::new(), Vec::new());
         for id in 0..8 {
-            let (line, told) = match chance.below(5) {
+            let (line, output) = match chance.below(5) {
                 0 => (
                     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{long}"}}"#),
                     Some(format!("too long: {id}")),
@@ -257,9 +260,9 @@ fn lines_that_are_too_long_are_told_of_in_turn_wherever_the_bytes_were_cut() {
             };
             text.extend_from_slice(line.as_bytes());
             text.push(b'\n');
-            expected.extend(told);
+            expected.extend(output);
         }
-        let (mut inbox, mut heard, mut rest) = (Inbox::default(), Vec::new(), &text[..]);
+        let (mut inbox, mut taken_lines, mut rest) = (Inbox::default(), Vec::new(), &text[..]);
         while !rest.is_empty() {
             let most = [700, 70_000, 700_000][chance.below(3) as usize];
             let cut = rest.len().min(1 + chance.below(most) as usize);
@@ -267,25 +270,25 @@ fn lines_that_are_too_long_are_told_of_in_turn_wherever_the_bytes_were_cut() {
             rest = &rest[cut..];
             loop {
                 while let Some(line) = inbox.next_line() {
-                    heard.push(String::from_utf8_lossy(line).into_owned());
+                    taken_lines.push(String::from_utf8_lossy(line).into_owned());
                 }
                 let Some(line) = inbox.next_too_long(false) else {
                     break;
                 };
                 let id = line.id.unwrap_or_default();
-                heard.push(format!("too long: {}", String::from_utf8_lossy(&id)));
+                taken_lines.push(format!("too long: {}", String::from_utf8_lossy(&id)));
             }
-            assert!(inbox.bytes.capacity() <= AMPLE + CHUNK);
+            assert!(inbox.bytes.capacity() <= LARGE_BUFFER + CHUNK);
             if chance.below(3) == 0 {
-                inbox = handed_over(&inbox);
+                inbox = restored(&inbox);
             }
         }
-        assert_eq!(heard, expected);
+        assert_eq!(taken_lines, expected);
     }
 }
 
-/// The same inbox in a newer build.
-fn handed_over(inbox: &Inbox) -> Inbox {
+/// The inbox as a newer build restores it.
+fn restored(inbox: &Inbox) -> Inbox {
     let (unfinished, skipped) = inbox.snapshot();
     let text = serde_json::to_string(&skipped).unwrap();
     Inbox::restored(unfinished.to_vec(), serde_json::from_str(&text).unwrap())
@@ -297,8 +300,8 @@ fn lines_that_a_former_build_skipped_are_skipped_in_the_format_of_version_0_4() 
     let skipped = serde_json::from_str(text).unwrap();
     let mut inbox = Inbox::restored(b":8}\nnext\n".to_vec(), skipped);
     assert!(lines(&mut inbox).is_empty());
-    let told: Vec<_> = std::iter::from_fn(|| inbox.next_too_long(false)).collect();
-    let ids: Vec<_> = told.iter().map(|it| it.id.as_deref()).collect();
+    let skipped: Vec<_> = std::iter::from_fn(|| inbox.next_too_long(false)).collect();
+    let ids: Vec<_> = skipped.iter().map(|it| it.id.as_deref()).collect();
     assert_eq!(ids, [Some(&b"7"[..]), Some(b"8")]);
     assert_eq!(lines(&mut inbox), [b"next"]);
 }
@@ -313,21 +316,21 @@ fn a_line_that_has_ended_is_not_skipped_and_nor_is_the_one_behind_it() {
     feed(&mut inbox, b"second\n");
     let expected = [&b"{\"id\":1,\"result\":\"x\"}"[..], b"first", b"second"];
     assert_eq!(lines(&mut inbox), expected);
-    // One that has not ended is.
+    // A line that has not ended is skipped.
     feed(&mut inbox, b"{\"id\":2,\"result\":\"x");
     inbox.skip_line();
     feed(&mut inbox, b"x\"}\nthird\n");
     assert!(lines(&mut inbox).is_empty());
-    let told = inbox.next_too_long(false).unwrap();
-    assert_eq!(told.id.as_deref(), Some(&b"2"[..]));
+    let line = inbox.next_too_long(false).unwrap();
+    assert_eq!(line.id.as_deref(), Some(&b"2"[..]));
     assert_eq!(lines(&mut inbox), [b"third"]);
 }
 
 #[test]
 fn the_id_of_a_line_that_is_too_long_is_found_wherever_it_was_cut_and_kept_if_it_is_short() {
-    set_max_line(LEAST_MAX_LINE);
-    let long = "x".repeat(LEAST_MAX_LINE);
-    let told = |line: String, cut: usize| {
+    set_max_line(MIN_MAX_LINE);
+    let long = "x".repeat(MIN_MAX_LINE);
+    let skipped_id = |line: String, cut: usize| {
         let mut inbox = Inbox::default();
         feed(&mut inbox, &line.as_bytes()[..cut]);
         assert!(lines(&mut inbox).is_empty());
@@ -336,13 +339,13 @@ fn the_id_of_a_line_that_is_too_long_is_found_wherever_it_was_cut_and_kept_if_it
         assert!(lines(&mut inbox).is_empty());
         inbox.next_too_long(false).unwrap().id
     };
-    // It came with the end of the line, after a beginning that was looked at.
+    // The id is at the end of the line, after a beginning that was scanned.
     let before = "x".repeat(CHUNK);
     let line = format!(r#"{{"a":"{before}","id":7,"params":"{long}"}}"#);
-    assert_eq!(told(line, CHUNK + 1).as_deref(), Some(&b"7"[..]));
+    assert_eq!(skipped_id(line, CHUNK + 1).as_deref(), Some(&b"7"[..]));
     let before = "x".repeat(LONGEST_ID);
     let line = format!(r#"{{"id":"{before}","params":"{long}"}}"#);
-    assert_eq!(told(line, 10), None);
+    assert_eq!(skipped_id(line, 10), None);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Lines that are longer than allowed: what is known of them, and what is answered.
+//! Lines that are longer than allowed: what is remembered of them, and the error responses.
 
 use std::cell::Cell;
 
@@ -6,100 +6,101 @@ use kennel_core::hello::VOID;
 use kennel_core::message::{Element, Outline, Scan, error_reply};
 use serde::{Deserialize, Serialize};
 
-use super::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+use super::{DEFAULT_MAX_LINE, MIN_MAX_LINE};
 
-/// JSON-RPC codes: the request cannot be taken; the answer cannot be passed on.
+/// JSON-RPC error codes for a refused request and for a replaced response.
 const INVALID_REQUEST: i32 = -32600;
 const INTERNAL_ERROR: i32 = -32603;
 
 thread_local! {
-    // Whoever reads lines here has one thread.
+    // A process reads lines in a single thread.
     static MAX_LINE: Cell<usize> = const { Cell::new(DEFAULT_MAX_LINE) };
     static MAX_ODD_LINE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The longest line that this thread takes, in bytes.
+/// Maximum bytes of a line in this thread.
 pub(crate) fn max_line() -> usize {
     MAX_LINE.get()
 }
 
-/// The longest line of this thread that may be [odd](Why::Odd), in bytes.
+/// Maximum bytes of an [odd](SkipReason::Odd) line in this thread.
 pub(super) fn max_odd_line() -> usize {
     MAX_ODD_LINE.get()
 }
 
-/// Lines that are odd are read again, and again, when all of them has come: where others wait meanwhile, they must be
-/// short.
+/// Sets the maximum bytes of an [odd](SkipReason::Odd) line in this thread. Such a line is read several times once it is
+/// complete, while other clients wait.
 pub(crate) fn set_max_odd_line(bytes: usize) {
     MAX_ODD_LINE.set(bytes);
 }
 
-/// Whether a line of this length, of which this is known, is too long to be odd.
+/// Whether a line of this length is [odd](SkipReason::Odd), by its scan, and too long for that.
 pub(super) fn is_too_odd(length: usize, scan: Option<&Scan>) -> bool {
     length > max_odd_line() && scan.is_some_and(Scan::is_refused)
 }
 
+/// Sets the maximum bytes of a line in this thread.
 pub(crate) fn set_max_line(bytes: usize) {
-    MAX_LINE.set(bytes.max(LEAST_MAX_LINE));
+    MAX_LINE.set(bytes.max(MIN_MAX_LINE));
 }
 
-/// The same for the buffers of the fuzz target, which are smaller than any limit of the program.
+/// Like [`set_max_line`] without a minimum: the fuzz target has smaller buffers than the program.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn set_any_max_line(bytes: usize) {
     MAX_LINE.set(bytes);
 }
 
-/// A line that was too long and is not kept, as far as its keys tell what it was.
+/// A line that was too long and was dropped, as far as its keys were read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TooLong {
-    /// As spelled, if an answer can carry it.
+    /// Its id as spelled, if an error response can contain it.
     pub(crate) id: Option<Vec<u8>>,
-    /// It answers something; otherwise it asks or tells something.
+    /// It is a response; else a request or notification.
     pub(crate) is_answer: bool,
-    why: Why,
-    /// It is an array: those of its elements that have an id.
+    why: SkipReason,
+    /// If it is an array: its elements that have an id.
     elements: Vec<Element>,
 }
 
-/// Why a line is not taken.
+/// Why a line is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Why {
+pub(super) enum SkipReason {
     /// More than this many bytes.
     Limit(usize),
-    /// More than this many bytes, and malformed, a batch, nested deeply or with escapes in the keys of its envelope: it
-    /// cannot be judged while it arrives.
+    /// More than this many bytes, and odd: malformed, a batch, nested deeply or with escapes in the keys of its envelope. The
+    /// scanner cannot read it while it arrives.
     Odd(usize),
-    /// There was no memory for more, or the daemon holds too much already.
+    /// There was no memory for it, or the daemon reached its memory limit.
     NoRoom,
 }
 
 impl TooLong {
-    /// An error for whoever said it.
+    /// Error for the sender.
     pub(crate) fn refusal(&self) -> Vec<u8> {
         self.error("this message", INVALID_REQUEST, "send less")
     }
 
-    /// An error in place of the answer that it was; `None` if nobody knows whom it was for.
-    pub(crate) fn in_its_place(&self) -> Option<Vec<u8>> {
+    /// Error to deliver instead of this response; `None` if it is not a response or its id is unknown.
+    pub(crate) fn replacement(&self) -> Option<Vec<u8>> {
         let known = self.is_answer && self.id.is_some();
-        known.then(|| self.error("the answer", INTERNAL_ERROR, "ask for less"))
+        known.then(|| self.error("the response", INTERNAL_ERROR, "request less"))
     }
 
     fn error(&self, what: &str, code: i32, advice: &str) -> Vec<u8> {
         let (message, limit) = match self.why {
-            Why::Limit(limit) => (
+            SkipReason::Limit(limit) => (
                 format!(
                     "{what} is longer than {limit} bytes, the longest line allowed: {advice}, or raise --max-line"
                 ),
                 format!(r#","limit":{limit}"#),
             ),
-            Why::Odd(limit) => (
+            SkipReason::Odd(limit) => (
                 format!(
                     "{what} is longer than {limit} bytes, the longest line allowed that is a batch or is not plain JSON: {advice}"
                 ),
                 format!(r#","limit":{limit}"#),
             ),
-            Why::NoRoom => (
+            SkipReason::NoRoom => (
                 format!("there is no memory for {what}, which is too long: {advice}"),
                 String::new(),
             ),
@@ -109,7 +110,7 @@ impl TooLong {
         error_reply(id, code, &message, Some(&data))
     }
 
-    /// What somebody may wait for: itself, or the elements of an array that have an id, each as if it were a line.
+    /// The messages in it: itself, or the elements of an array that have an id, each like a line of its own.
     pub(crate) fn messages(mut self) -> Vec<TooLong> {
         let (why, elements) = (self.why, std::mem::take(&mut self.elements));
         if elements.is_empty() {
@@ -124,27 +125,29 @@ impl TooLong {
         elements.into_iter().map(message).collect()
     }
 
-    /// For a log: it says nothing of the line's content.
+    /// A note for a log, without any of the line's content. `who` names the sender.
     pub(crate) fn note(&self, who: &str) -> String {
         match self.why {
-            Why::Limit(limit) => {
+            SkipReason::Limit(limit) => {
                 format!(
                     "a line of {who} was longer than {limit} bytes and was skipped (--max-line)"
                 )
             }
-            Why::Odd(limit) => format!(
+            SkipReason::Odd(limit) => format!(
                 "a line of {who} was longer than {limit} bytes, is a batch or not plain JSON, and was skipped"
             ),
-            Why::NoRoom => format!("a long line of {who} was skipped: there is no memory for it"),
+            SkipReason::NoRoom => {
+                format!("a long line of {who} was skipped: there is no memory for it")
+            }
         }
     }
 }
 
-/// The lines of an inbox that are too long and of which nobody was told yet, for a newer build: without them, it would take
-/// the rest of a skipped line for a line, and whoever waits for its answer would wait for ever.
+/// The lines of an inbox that are too long and not reported yet, for a newer build: without them, it would take the rest of
+/// a skipped line for a line, and the receiver of the response would wait for ever.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct SkippedLines {
-    /// The line that has not ended.
+    /// The line whose end has not arrived.
     pub(super) unfinished: Option<Box<Skipped>>,
     pub(super) ended: Vec<TooLong>,
 }
@@ -153,75 +156,78 @@ pub(crate) struct SkippedLines {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Skipped {
     outline: Outline,
-    why: Why,
-    /// The last byte that came.
+    why: SkipReason,
+    /// The last byte that arrived.
     last: Option<u8>,
-    /// Somebody was told of it.
-    pub(super) is_told: bool,
-    /// Of an array with more elements than this, nothing is known: they get one error.
-    most_elements: usize,
+    /// An error was sent.
+    #[serde(rename = "is_told")]
+    pub(super) is_reported: bool,
+    /// Maximum elements of an array that are remembered; a longer array gets a single error.
+    #[serde(rename = "most_elements")]
+    max_elements: usize,
+    /// The array had more elements, so nothing is remembered of it.
     is_unknown: bool,
 }
 
-/// What is remembered of a client's array while memory is short.
-const FEW_ELEMENTS: usize = 64;
+/// Maximum elements of a client's array that are remembered while memory is short.
+const MAX_REMEMBERED_ELEMENTS: usize = 64;
 
 impl Skipped {
-    /// The line begins like this, of which so much is known.
-    pub(super) fn new(begun: &[u8], scan: Option<&Scan>, why: Why) -> Skipped {
+    /// A line that begins with these bytes, of which `scan` is known.
+    pub(super) fn new(begun: &[u8], scan: Option<&Scan>, why: SkipReason) -> Skipped {
         let known = scan.map(|scan| scan.outline(begun));
         let (outline, read) = known.unwrap_or_default();
         let mut skipped = Skipped {
             outline,
             why,
             last: None,
-            is_told: false,
-            most_elements: usize::MAX,
+            is_reported: false,
+            max_elements: usize::MAX,
             is_unknown: false,
         };
-        // What was looked at while it came is not read again.
-        skipped.goes_on(begun.get(read..).unwrap_or_default());
+        // The bytes that were scanned are not read again.
+        skipped.feed(begun.get(read..).unwrap_or_default());
         skipped
     }
 
-    /// More of it came.
-    pub(super) fn goes_on(&mut self, bytes: &[u8]) {
-        // Whoever was told needs to know no more of it.
-        if !self.is_told && !self.is_unknown {
+    /// Reads the next bytes of the line.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        // Nothing more is needed once the error was sent.
+        if !self.is_reported && !self.is_unknown {
             self.outline.feed(bytes);
-            self.forget_many();
+            self.drop_excess_elements();
         }
         self.last = bytes.last().copied().or(self.last);
     }
 
-    /// Remembers no more than a few elements of an array: what is remembered of them may be as long as the line.
-    pub(super) fn remember_few(&mut self) {
-        self.most_elements = FEW_ELEMENTS;
-        self.forget_many();
+    /// Limits the elements that are remembered of an array: together they may be as long as the line.
+    pub(super) fn limit_elements(&mut self) {
+        self.max_elements = MAX_REMEMBERED_ELEMENTS;
+        self.drop_excess_elements();
     }
 
-    fn forget_many(&mut self) {
-        if self.outline.element_count() > self.most_elements {
+    fn drop_excess_elements(&mut self) {
+        if self.outline.element_count() > self.max_elements {
             self.outline = Outline::default();
             self.is_unknown = true;
         }
     }
 
-    /// What is known before it has ended, if that is enough.
-    pub(super) fn known(&mut self) -> Option<TooLong> {
+    /// The line before it has ended, if its kind and id are known. Returns it once.
+    pub(super) fn report_early(&mut self) -> Option<TooLong> {
         let knows_what = self.outline.has_method() || self.outline.has_outcome();
-        if self.is_told || !knows_what {
+        if self.is_reported || !knows_what {
             return None;
         }
         let id = self.outline.id();
-        self.is_told = id.is_some();
-        self.is_told.then(|| self.line(id, Vec::new()))
+        self.is_reported = id.is_some();
+        self.is_reported.then(|| self.line(id, Vec::new()))
     }
 
-    /// It has ended. `None` if somebody was told before, or it was not said after all.
-    pub(super) fn ended(self) -> Option<TooLong> {
+    /// The line at its end; `None` if it was reported before, or if its sender aborted it ([`VOID`]).
+    pub(super) fn finish(self) -> Option<TooLong> {
         let is_void = self.last == Some(VOID);
-        (!self.is_told && !is_void).then(|| {
+        (!self.is_reported && !is_void).then(|| {
             let elements = self.outline.clone().into_elements();
             self.line(self.outline.id(), elements)
         })
@@ -244,18 +250,18 @@ mod tests {
     #[test]
     fn of_a_long_array_little_is_remembered_where_memory_is_short() {
         let element = br#"{"jsonrpc":"2.0","id":1,"method":"x"},"#;
-        for (count, answers) in [(10, 10), (FEW_ELEMENTS + 1, 1)] {
-            let mut skipped = Skipped::new(b"[", None, Why::NoRoom);
-            skipped.remember_few();
-            (0..count).for_each(|_| skipped.goes_on(element));
-            skipped.goes_on(b"]");
-            let line = skipped.ended().unwrap();
+        for (count, answers) in [(10, 10), (MAX_REMEMBERED_ELEMENTS + 1, 1)] {
+            let mut skipped = Skipped::new(b"[", None, SkipReason::NoRoom);
+            skipped.limit_elements();
+            (0..count).for_each(|_| skipped.feed(element));
+            skipped.feed(b"]");
+            let line = skipped.finish().unwrap();
             assert_eq!(line.messages().len(), answers, "{count}");
         }
     }
 
     fn begin(begun: &[u8]) -> Skipped {
-        Skipped::new(begun, None, Why::Limit(max_line()))
+        Skipped::new(begun, None, SkipReason::Limit(max_line()))
     }
 
     #[test]
@@ -287,11 +293,11 @@ mod tests {
         ] {
             let (begun, rest) = line.split_at(100);
             let mut skipped = begin(begun);
-            assert_eq!(skipped.known(), None);
-            rest.chunks(37).for_each(|part| skipped.goes_on(part));
-            let told = skipped.ended().expect("nobody was told");
-            assert_eq!(told.id.as_deref(), Some(id.as_bytes()));
-            assert_eq!(told.is_answer, is_answer);
+            assert_eq!(skipped.report_early(), None);
+            rest.chunks(37).for_each(|part| skipped.feed(part));
+            let line = skipped.finish().expect("no error");
+            assert_eq!(line.id.as_deref(), Some(id.as_bytes()));
+            assert_eq!(line.is_answer, is_answer);
         }
     }
 
@@ -304,21 +310,21 @@ mod tests {
         for cut in [1, 100, 1050] {
             let (begun, rest) = line.as_bytes().split_at(cut);
             let mut skipped = begin(begun);
-            assert_eq!(skipped.known(), None);
-            rest.chunks(37).for_each(|part| skipped.goes_on(part));
-            let told = skipped.ended().expect("nobody was told");
-            assert!(told.id.is_none() && told.in_its_place().is_none());
-            let messages = told.messages();
+            assert_eq!(skipped.report_early(), None);
+            rest.chunks(37).for_each(|part| skipped.feed(part));
+            let line = skipped.finish().expect("no error");
+            assert!(line.id.is_none() && line.replacement().is_none());
+            let messages = line.messages();
             let ids: Vec<_> = messages.iter().map(|it| it.id.as_deref()).collect();
             assert_eq!(ids, [Some(&b"1"[..]), Some(b"\"a\""), Some(b"2")]);
-            let errors = messages.iter().filter_map(TooLong::in_its_place);
+            let errors = messages.iter().filter_map(TooLong::replacement);
             let errors: Vec<_> = errors.collect();
             assert_eq!(errors.len(), 2);
             assert!(errors[1].starts_with(br#"{"jsonrpc":"2.0","id":2,"error""#));
         }
-        // Nobody can be told in particular.
-        let told = begin(b"[5,{\"method\":\"x\"}").ended();
-        let messages = told.expect("nobody was told").messages();
+        // No element has an id, so there is one error.
+        let line = begin(b"[5,{\"method\":\"x\"}").finish();
+        let messages = line.expect("no error").messages();
         assert!(matches!(&messages[..], [only] if only.id.is_none()));
     }
 
@@ -326,22 +332,22 @@ mod tests {
     fn what_is_known_of_a_skipped_line_is_told_once() {
         let begun = br#"{"jsonrpc":"2.0","id":5,"result":"xxxxxxxx"#;
         let mut skipped = begin(begun);
-        let told = skipped.known().unwrap();
-        assert!(told.is_answer && told.id.as_deref() == Some(b"5"));
-        assert!(told.in_its_place().is_some());
-        assert_eq!(skipped.known(), None);
-        assert_eq!(skipped.ended(), None);
+        let line = skipped.report_early().unwrap();
+        assert!(line.is_answer && line.id.as_deref() == Some(b"5"));
+        assert!(line.replacement().is_some());
+        assert_eq!(skipped.report_early(), None);
+        assert_eq!(skipped.finish(), None);
 
         let mut skipped = begin(br#"{"result":"xxxx"#);
-        assert_eq!(skipped.known(), None);
+        assert_eq!(skipped.report_early(), None);
         for part in br#"xxx","jsonrpc":"2.0","id":"last"}"#.chunks(3) {
-            skipped.goes_on(part);
+            skipped.feed(part);
         }
-        let told = skipped.ended().unwrap();
-        assert!(told.is_answer && told.id.as_deref() == Some(b"\"last\""));
+        let line = skipped.finish().unwrap();
+        assert!(line.is_answer && line.id.as_deref() == Some(b"\"last\""));
 
         let mut skipped = begin(br#"{"method":"x","params":"#);
-        skipped.goes_on(&[b'x', VOID]);
-        assert_eq!(skipped.ended(), None);
+        skipped.feed(&[b'x', VOID]);
+        assert_eq!(skipped.finish(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine says is to be done, done.
+//! Carries out the engine's actions.
 
 use std::io;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use kennel_core::engine::shim::{Action, Event, Listing, Purpose};
 use kennel_sys::tree;
 
-use super::end::has_hung_up;
+use super::end::writer_is_gone;
 use super::server::Server;
 use super::{Shim, few_descriptors, record_ancestors};
 use crate::election::{self, Elected, Outcome};
 use crate::stopped::StoppedProcess;
 
-/// What is left of a tree that lost both its guardians gets this long after SIGTERM.
+/// Time between SIGTERM and SIGKILL for a tree that lost its warden and its served process.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 
 impl Shim {
-    /// Carries out all actions there are, and those that follow from them.
+    /// Carries out all pending actions, and those that follow from them.
     pub(super) fn carry_out(&mut self) {
         while let Some(action) = self.engine.poll_action() {
             match action {
@@ -34,29 +34,29 @@ impl Shim {
                 Action::Elect(purpose) => self.elect(purpose),
                 Action::AbandonElection => {
                     self.election = None;
-                    self.new_link = None;
+                    self.new_conn = None;
                 }
                 Action::UseConnection => {
-                    self.links += 1;
-                    self.link = self.new_link.take();
+                    self.conn_count += 1;
+                    self.conn = self.new_conn.take();
                 }
-                Action::DropConnection => self.new_link = None,
+                Action::DropConnection => self.new_conn = None,
                 Action::Disconnect => {
-                    self.links += 1;
-                    self.link = None;
+                    self.conn_count += 1;
+                    self.conn = None;
                 }
                 Action::Send(control) => {
-                    if let Some(link) = &mut self.link {
-                        link.to.push_aside(&control.line());
+                    if let Some(conn) = &mut self.conn {
+                        conn.to.push_control_line(&control.line());
                     }
                 }
                 Action::TakePipes => {
-                    if let Some(link) = &mut self.link {
-                        link.take_pipes(&self.reactor);
+                    if let Some(conn) = &mut self.conn {
+                        conn.take_pipes(&self.reactor);
                     }
                 }
                 Action::CheckDaemon => {
-                    let work = self.link.as_ref().and_then(|link| link.daemon_work());
+                    let work = self.conn.as_ref().and_then(|conn| conn.daemon_work());
                     self.engine.handle(Event::DaemonChecked(work), self.now);
                 }
                 Action::CheckStopped => {
@@ -69,20 +69,20 @@ impl Shim {
                     }
                 }
                 Action::CheckInput => {
-                    let closed = has_hung_up(&self.stdin);
+                    let closed = writer_is_gone(&self.stdin);
                     self.engine.handle(Event::InputChecked { closed }, self.now);
                 }
-                Action::Warn(words) => crate::warn(&words),
+                Action::Warn(message) => crate::warn(&message),
                 Action::PassStderr(line) => self.to_stderr.push(line.as_bytes()),
                 Action::List(Listing::Hibernating) => self.list_hibernating(),
                 Action::List(Listing::Nothing) => self.listed = None,
-                Action::List(Listing::Restarted) => self.note_restart(),
+                Action::List(Listing::Restarted) => self.record_restart(),
                 Action::TimerCancelled => self.reactor.cancel_alarm(),
             }
         }
     }
 
-    /// A stopped process of the session's own server. What cannot be looked at is not reported.
+    /// A stopped process of the dedicated server. Processes that cannot be read are not reported.
     fn stopped(&self) -> Option<StoppedProcess> {
         let server = self.server.as_ref()?;
         let stopped = server.tree.stopped().unwrap_or_default();
@@ -109,13 +109,13 @@ impl Shim {
         }
         let records = self.records.get().map(|records| &records.trees);
         let start = || Server::start(&self.spec, records, &self.reactor);
-        few_descriptors::with_more(start)
+        few_descriptors::retry_with_higher_limit(start)
     }
 
-    /// A subreaper only now: a daemon that an election starts must not become our child.
+    /// Becomes a subreaper only before the first server starts: a daemon that an election starts must not become our child.
     fn prepare_for_a_tree(&self) -> io::Result<()> {
         if let Some(records) = self.records.get() {
-            // Only where an earlier session was killed together with its warden.
+            // There are leftovers only if an earlier session was killed together with its warden.
             let _ = tree::end_leftovers(records.trees.handle(), LEFTOVER_TERM);
         }
         tree::become_subreaper()
@@ -126,7 +126,7 @@ impl Shim {
             return;
         };
         let suspect = match purpose {
-            Purpose::CheckSuspect => self.link.as_mut().and_then(|link| link.daemon.take()),
+            Purpose::CheckSuspect => self.conn.as_mut().and_then(|conn| conn.daemon.take()),
             Purpose::Attach | Purpose::Return => None,
         };
         let mut wanted = sharing.wanted(suspect);
@@ -137,14 +137,14 @@ impl Shim {
                 .handshake_request()
                 .map(<[u8]>::to_vec);
         }
-        // While a thread elects: the process that started us may exit soon. Where a daemon answers at once, the app is
+        // Runs while a thread elects: the process that started us may exit soon. If a daemon answers at once, the app is
         // answered first.
         let starter = &mut self.starter;
         match election::elect(wanted, || record_ancestors(starter)) {
-            Ok(Elected::AtOnce(outcome)) => self.elected(outcome),
+            Ok(Elected::AtOnce(outcome)) => self.handle_outcome(outcome),
             Ok(Elected::Pending(pending)) => self.await_election(pending),
-            Err(error) => self.elected(Outcome::Solo {
-                why: format!("no thread for an election: {error}"),
+            Err(error) => self.handle_outcome(Outcome::Solo {
+                why: format!("cannot start the election thread: {error}"),
             }),
         }
     }

@@ -1,4 +1,4 @@
-//! The shim as a daemon's client: what an election found, and what the daemon sends.
+//! The shim as a daemon's client: outcomes of elections, and input from the daemon.
 
 use std::sync::Arc;
 
@@ -8,40 +8,40 @@ use kennel_core::session::Verdict;
 use kennel_sys::events::Waker;
 use kennel_sys::io::{Interest, Source};
 
-use super::hear::take_too_long;
-use super::link::Link;
-use super::origin::Origin;
-use super::{ENOUGH, Shim};
+use super::daemon_conn::DaemonConn;
+use super::event_source::EventSource;
+use super::input::handle_too_long_line;
+use super::{MAX_QUEUED_BYTES, Shim};
 use crate::election::{Greeted, Outcome, Pending};
 
-/// An election that a thread decides.
+/// An election that runs in a thread.
 #[derive(Debug)]
 pub(super) struct ElectionPending {
     pub(super) pending: Pending,
-    /// Rings once it is decided.
+    /// Becomes readable once the election is decided.
     _decided: Source<Arc<Waker>>,
 }
 
 impl Shim {
     pub(super) fn await_election(&mut self, pending: Pending) {
-        let (token, interest) = (Origin::Election.token(), Interest::READ);
+        let (token, interest) = (EventSource::Election.token(), Interest::READ);
         match Source::with(&self.reactor, pending.decided(), token, interest) {
             Ok(_decided) => self.election = Some(ElectionPending { pending, _decided }),
-            Err(error) => self.elected(Outcome::Solo {
-                why: format!("no event for an election: {error}"),
+            Err(error) => self.handle_outcome(Outcome::Solo {
+                why: format!("cannot wait for the election thread: {error}"),
             }),
         }
     }
 
-    pub(super) fn hear_election(&mut self) {
+    pub(super) fn take_election_result(&mut self) {
         let Some(outcome) = self.election.as_ref().and_then(|it| it.pending.take()) else {
             return;
         };
         self.election = None;
-        self.elected(outcome);
+        self.handle_outcome(outcome);
     }
 
-    pub(super) fn elected(&mut self, outcome: Outcome) {
+    pub(super) fn handle_outcome(&mut self, outcome: Outcome) {
         let elected = match outcome {
             Outcome::NotStuck => Elected::NotStuck,
             Outcome::Solo { why } => Elected::NoDaemon { why },
@@ -51,12 +51,12 @@ impl Shim {
                 greeted,
                 ..
             } => {
-                let mut link = Box::new(Link::new(&self.reactor, socket, daemon));
+                let mut conn = Box::new(DaemonConn::new(&self.reactor, socket, daemon));
                 let greeting = greeted.map(|Greeted { line, unsaid }| {
-                    link.to.push_rest(&unsaid);
+                    conn.to.push_rest(&unsaid);
                     line
                 });
-                self.new_link = Some(link);
+                self.new_conn = Some(conn);
                 Elected::Connected { greeting }
             }
         };
@@ -64,24 +64,24 @@ impl Shim {
     }
 
     pub(super) fn read_daemon(&mut self) {
-        let Some(link) = &mut self.link else {
+        let Some(conn) = &mut self.conn else {
             return;
         };
-        let app_is_slow = self.to_app.len() >= ENOUGH;
-        let read = link.read(app_is_slow);
+        let app_is_slow = self.to_app.len() >= MAX_QUEUED_BYTES;
+        let read = conn.read(app_is_slow);
         if let Some(count @ 1..) = read {
             self.engine.handle_upstream_bytes();
             if app_is_slow {
                 self.read_ahead += count;
             }
         }
-        let links = self.links;
-        while links == self.links && self.take_line_of_daemon() {
-            // A control message may have another connection used, or this one closed, before its next line is read.
+        let conn_count = self.conn_count;
+        while conn_count == self.conn_count && self.take_line_of_daemon() {
+            // A control message may replace or close the connection before its next line is read.
             self.carry_out();
         }
-        if read.is_none() && links == self.links {
-            let unwritten = self.link.as_ref().map_or(0, |link| link.unwritten());
+        if read.is_none() && conn_count == self.conn_count {
+            let unwritten = self.conn.as_ref().map_or(0, |conn| conn.unwritten());
             self.engine
                 .handle(Event::DaemonClosed { unwritten }, self.now);
         }
@@ -89,23 +89,24 @@ impl Shim {
 
     /// Takes one line that the daemon sent; `false` if there is none.
     fn take_line_of_daemon(&mut self) -> bool {
-        let Some(link) = &mut self.link else {
+        let Some(conn) = &mut self.conn else {
             return false;
         };
-        if let Some(line) = link.from.next_message() {
+        if let Some(line) = conn.from.next_message() {
             match self.engine.handle_upstream_line(line, self.now) {
-                Verdict::Forward => self.to_app.push_last(&mut link.from),
+                Verdict::Forward => self.to_app.push_last(&mut conn.from),
                 Verdict::Replace(line) => self.to_app.push(&line),
                 Verdict::Drop | Verdict::Abandon => {}
             }
             return true;
         }
-        let Some(line) = link.from.next_too_long(true) else {
+        let Some(line) = conn.from.next_too_long(true) else {
             return false;
         };
-        let (refusals, _) = take_too_long(&mut self.engine, &mut self.to_app, line, self.now);
+        let (refusals, _) =
+            handle_too_long_line(&mut self.engine, &mut self.to_app, line, self.now);
         for refusal in refusals {
-            link.to.push_aside(&refusal);
+            conn.to.push_control_line(&refusal);
         }
         true
     }

@@ -1,4 +1,4 @@
-//! How a session ends, and what it says about that.
+//! How a session ends, and its message about that.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,68 +12,72 @@ use kennel_sys::io::{Waitable, input_ends_within};
 use kennel_sys::starter::Role;
 use kennel_sys::stdio::Output;
 
-/// A process that is killed closes its descriptors one after the other: what it closes last is closed within this time.
-const CLOSING: Duration = Duration::from_millis(200);
+/// Maximum time to wait for stdin to close too: a killed process closes its descriptors one after the other.
+const MAX_CLOSE_TIME: Duration = Duration::from_millis(200);
 
 /// How the shim ends.
 pub(super) enum End {
     /// The engine decided so.
     Decided(engine::shim::End),
-    /// The app is gone; how that was seen, unless it closed its side as well.
-    AppIsGone(Option<Gone>),
-    /// Our stdout takes nothing, and not because its reader is gone: its disk is full, for example.
+    /// The app is gone; how that was noticed, unless stdin is closed as well.
+    AppIsGone(Option<NoticedBy>),
+    /// A write to stdout failed though it has a reader: its disk is full, for example.
     CannotWrite(io::Error),
     Signal(Signal),
 }
 
-/// How it was seen that the app is gone, where it did not close its side.
+/// How the end of the app was noticed while stdin is open.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Gone {
+pub(super) enum NoticedBy {
     /// The process of this role ended.
     Starter(Role),
-    /// Nobody reads our stdout.
+    /// Our stdout has no reader.
     Reader,
 }
 
-impl Gone {
-    /// For the person who wonders why the session ended.
-    fn words(self) -> &'static str {
+impl NoticedBy {
+    /// The message that explains the end of the session.
+    fn message(self) -> &'static str {
         match self {
-            Gone::Starter(Role::Parent) => {
+            NoticedBy::Starter(Role::Parent) => {
                 "the session ends: the process that started it is gone, and no ancestor holds the other end of its stdin \
                  or stdout; KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            Gone::Starter(Role::App) => {
+            NoticedBy::Starter(Role::App) => {
                 "the session ends: the app behind its launchers is gone, and no ancestor holds the other end of its stdin \
                  or stdout; KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            Gone::Starter(Role::StdinPeer) => {
+            NoticedBy::Starter(Role::StdinPeer) => {
                 "the session ends: the process that made its stdin is gone, and no ancestor holds the other end; \
                  KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            Gone::Reader => "the session ends: nobody reads its stdout any more",
+            NoticedBy::Reader => "the session ends: its stdout has no reader any more",
         }
     }
 }
 
 impl End {
-    /// The app is gone. Who closed its side of `stdin` as well has told us by that.
-    pub(super) fn without_app(stdin: &impl Waitable, gone: Gone) -> End {
-        End::AppIsGone((!input_ends_within(stdin, CLOSING)).then_some(gone))
+    /// How the session ends after the app is gone. No message is needed if `stdin` is closed as well.
+    pub(super) fn after_app_gone(stdin: &impl Waitable, noticed_by: NoticedBy) -> End {
+        End::AppIsGone((!input_ends_within(stdin, MAX_CLOSE_TIME)).then_some(noticed_by))
     }
 
-    /// A write to `stdout` failed.
-    pub(super) fn without_output(stdin: &impl Waitable, stdout: &Output, error: io::Error) -> End {
+    /// How the session ends after a failed write to `stdout`.
+    pub(super) fn from_stdout_error(
+        stdin: &impl Waitable,
+        stdout: &Output,
+        error: io::Error,
+    ) -> End {
         match stdout.reader_is_gone(&error) {
-            true => End::without_app(stdin, Gone::Reader),
+            true => End::after_app_gone(stdin, NoticedBy::Reader),
             false => End::CannotWrite(error),
         }
     }
 
-    /// Says why, where neither EOF nor a signal does. Never waits for a reader.
-    pub(super) fn say_why(&self) {
-        let words: Cow<'_, str> = match self {
-            End::AppIsGone(Some(gone)) => gone.words().into(),
+    /// Reports why the session ends, unless EOF or a signal is the reason. Never waits for a reader.
+    pub(super) fn report(&self) {
+        let message: Cow<'_, str> = match self {
+            End::AppIsGone(Some(noticed_by)) => noticed_by.message().into(),
             End::CannotWrite(error) => {
                 format!("the session ends: cannot write to stdout: {error}").into()
             }
@@ -84,9 +88,10 @@ impl End {
             End::Decided(engine::shim::End::Refused { why: Some(why), .. }) => why.into(),
             End::Decided(_) | End::AppIsGone(None) | End::Signal(_) => return,
         };
-        crate::fail(&words);
+        crate::fail(&message);
     }
 
+    /// The exit code of the shim.
     pub(super) fn code(self) -> ExitCode {
         ExitCode::from(match self {
             End::AppIsGone(_) => 0,
@@ -107,7 +112,7 @@ impl End {
     }
 }
 
-/// Whether nobody can write to it any more.
-pub(super) fn has_hung_up(input: &impl Waitable) -> bool {
+/// Whether no process can write to it any more.
+pub(super) fn writer_is_gone(input: &impl Waitable) -> bool {
     input_ends_within(input, Duration::ZERO)
 }

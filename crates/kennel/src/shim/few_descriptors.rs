@@ -1,22 +1,21 @@
-//! A session that may have few descriptors (`ulimit -n`): it takes what it is allowed, or says what is short.
+//! Sessions with a low limit of descriptors (`ulimit -n`): raises the limit, or explains the shortage.
 
 use std::io;
 
 use kennel_sys::limits::{descriptor_limit, descriptors_are_short, raise_descriptors};
 
-/// Descriptors that a session has open while it starts a server of its own, with some to spare.
+/// Descriptors that a session needs while it starts a dedicated server, with a margin.
 const NEEDED: u32 = 32;
 
-/// Does it, and once more with as many descriptors as are allowed where they were short. What is started gets the former
-/// limit.
-pub(super) fn with_more<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Runs `act`; if descriptors are short, raises the limit and retries once. Started processes get the former limit.
+pub(super) fn retry_with_higher_limit<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     match act() {
         Err(error) if descriptors_are_short(&error) && raise_descriptors() => act(),
         done => done,
     }
 }
 
-/// What is short and what to do, to be added to an error that says that descriptors are short; empty for others.
+/// Advice to append to an error of a descriptor shortage; empty for other errors.
 pub(super) fn advice(error: &io::Error) -> String {
     if !descriptors_are_short(error) {
         return String::new();

@@ -1,23 +1,23 @@
-//! The shim: the process the app starts. It speaks MCP on stdin and stdout, and it *is* the session: it
-//! ends when its app is gone, and never because something behind it died.
+//! The shim: the process that the app starts. It serves MCP on stdin and stdout, and it *is* the session: it ends when its
+//! app is gone, and never because its server or daemon died.
 //!
-//! One thread, one sleep on the app, the server, whoever started us, and signals. [`engine::shim::Shim`] decides; this is
-//! its driver: `sleep` is where it waits, and says what for, `hear` and `daemon` turn what was read into events, and
-//! `carry_out` carries out actions.
+//! A single thread waits for the app, the server, the process that started it, and signals. [`engine::shim::Shim`] decides;
+//! this is its driver: `sleep` waits for events, `input` and `daemon` read input and pass it to the engine, and
+//! `carry_out` carries out its actions.
 //!
 //! ```text
-//! app ── stdin ──> Inbox ──> Shim::app_line ────────> Outbox ── pipe ──> server
-//!     <─ stdout ── Outbox <── Shim::upstream_line <── Inbox <── pipe ──┘
+//! app ── stdin ──> Inbox ──> Shim::handle_app_line ────────> Outbox ── pipe ──> server
+//!     <─ stdout ── Outbox <── Shim::handle_upstream_line <── Inbox <── pipe ──┘
 //! ```
 
 mod carry_out;
 mod daemon;
+mod daemon_conn;
 mod end;
+mod event_source;
 mod few_descriptors;
-mod hear;
-mod link;
+mod input;
 mod listed;
-mod origin;
 mod pipes;
 mod records;
 mod server;
@@ -45,12 +45,12 @@ use kennel_sys::stdio::{self, Output, Stdin};
 use kennel_sys::tree;
 
 use daemon::ElectionPending;
-use end::{End, Gone};
-use link::Link;
-use listed::{Listed, Tally};
-use origin::Origin;
+use daemon_conn::DaemonConn;
+use end::{End, NoticedBy};
+use event_source::EventSource;
+use listed::{ListingRecord, SessionStats};
 use server::Server;
-pub(crate) use server::Spec;
+pub(crate) use server::SessionSpec;
 use stderr::StderrQueue;
 
 use crate::election::{FormerKey, Policy, Wanted};
@@ -60,11 +60,11 @@ use crate::printed::Printed;
 use crate::start_error;
 use crate::values;
 
-/// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
-const ENOUGH: usize = 1024 * 1024;
-/// The ends of the watched processes, as events.
+/// Maximum bytes queued for one side before no more is read for it: further input stays in the kernel's pipe.
+const MAX_QUEUED_BYTES: usize = 1024 * 1024;
+/// The event sources for the exits of the watched processes.
 type StarterExits = Vec<Source<Exit<Arc<ProcessRef>>>>;
-/// Whoever started this process, as seen first thing in `main`.
+/// The process that started this one, as found at the start of `main`.
 pub(crate) type FoundStarter = io::Result<Starter>;
 
 /// What a shim needs to be a daemon's client.
@@ -75,7 +75,7 @@ pub(crate) struct Sharing {
     pub(crate) hello: Arc<ClientHello>,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
-    /// Why it shares, or does not.
+    /// Why the session shares, or does not.
     pub(crate) why: String,
 }
 
@@ -101,16 +101,16 @@ impl Sharing {
     }
 }
 
-/// Whether the end of the app ends the session, though nobody closes stdin.
+/// Whether the exit of the app ends the session even if another process keeps stdin open (`KENNEL_PARENT_WATCH`).
 fn parent_is_watched() -> bool {
     let means = "the end of the app ends the session";
     values::variable_switch("KENNEL_PARENT_WATCH", true, means)
 }
 
-/// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
-pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
+/// Runs a session until its app is gone: with a dedicated server, or as a daemon's client.
+pub(crate) fn run(spec: SessionSpec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
     if let Err(why) = stdio::check_stdout() {
-        let fix = "connect it to the app, which reads the answers there";
+        let fix = "connect it to the app, which reads the responses there";
         return crate::fail(&format!("cannot write to stdout: {why}; {fix}"));
     }
     lines::set_max_line(spec.max_line);
@@ -118,15 +118,16 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
         Ok(starter) if parent_is_watched() => starter,
         _ => Starter::NoProcess,
     };
-    let (reactor, signals, starter_exits) = match few_descriptors::with_more(|| watch(&starter)) {
-        Ok(watched) => watched,
-        Err(error) if descriptors_are_short(&error) => {
-            let advice = few_descriptors::advice(&error);
-            crate::warn(&format!("the session runs without Kennel: {error}{advice}"));
-            return start_error::become_server(&spec.command, spec.cwd.as_deref());
-        }
-        Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
-    };
+    let (reactor, signals, starter_exits) =
+        match few_descriptors::retry_with_higher_limit(|| set_up_events(&starter)) {
+            Ok(watched) => watched,
+            Err(error) if descriptors_are_short(&error) => {
+                let advice = few_descriptors::advice(&error);
+                crate::warn(&format!("the session runs without Kennel: {error}{advice}"));
+                return start_error::become_server(&spec.command, spec.cwd.as_deref());
+            }
+            Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
+        };
     kennel_sys::signals::ignore_file_size_signal();
     let settings = Settings {
         replay: spec.replay,
@@ -140,28 +141,32 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
         engine: engine::shim::Shim::new(settings, Moment::START),
         start: Instant::now(),
         now: Moment::START,
-        records: records::Lazily::default(),
-        stdin: Source::new(&reactor, Stdin::of_this_process(), Origin::Stdin.token()),
+        records: records::LazyRecords::default(),
+        stdin: Source::new(
+            &reactor,
+            Stdin::of_this_process(),
+            EventSource::Stdin.token(),
+        ),
         stdin_open: true,
         stdin_buffer: BufferSize::default(),
-        ends_apart: !stdio::stdout_is_stdin(),
-        stdout: Source::new(&reactor, Output::stdout(), Origin::Stdout.token()),
-        stderr: Source::new(&reactor, Output::stderr(), Origin::Stderr.token()),
+        stdio_is_separate: !stdio::stdout_is_stdin(),
+        stdout: Source::new(&reactor, Output::stdout(), EventSource::Stdout.token()),
+        stderr: Source::new(&reactor, Output::stderr(), EventSource::Stderr.token()),
         from_app: Inbox::default(),
         to_app: Outbox::default(),
         read_ahead: 0,
         to_stderr: StderrQueue::default(),
         sharing,
         election: None,
-        new_link: None,
-        link: None,
-        links: 0,
+        new_conn: None,
+        conn: None,
+        conn_count: 0,
         server: None,
         era_remembered: false,
         printed: Printed::default(),
         started_once: false,
         listed: None,
-        tally: Tally::begin(),
+        stats: SessionStats::new(),
         spec,
         starter,
         starter_exits,
@@ -169,66 +174,66 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
         reactor,
         events: Vec::new(),
     };
-    let served = shim.serve();
+    let result = shim.serve();
     shim.end_strays();
-    match served {
+    match result {
         Ok(end) => {
-            end.say_why();
+            end.report();
             end.code()
         }
         Err(error) => crate::fail(&format!("the session ended: {error}")),
     }
 }
 
-/// Catches signals, and waits for them and for the end of the processes that are watched.
-fn watch(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, StarterExits)> {
-    let heard = [
+/// Catches signals, and creates the reactor that waits for them and for the exit of the watched processes.
+fn set_up_events(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, StarterExits)> {
+    let caught = [
         Signal::TERM,
         Signal::INT,
         Signal::HUP,
         Signal::CHILD,
         STOP_SERVER,
     ];
-    let signals = Signals::catch(&heard)?;
+    let signals = Signals::catch(&caught)?;
     let reactor = Reactor::new()?;
-    let (token, interest) = (Origin::Signals.token(), Interest::READ);
+    let (token, interest) = (EventSource::Signals.token(), Interest::READ);
     let signals = Source::with(&reactor, signals, token, interest)?;
-    let exits = exits_of(starter, &reactor)?;
+    let exits = watch_exits(starter, &reactor)?;
     Ok((reactor, signals, exits))
 }
 
-/// Waits for the end of every process that is watched, where the system tells it.
-fn exits_of(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits> {
+/// Adds the exits of the watched processes to the reactor, where the kernel offers an event.
+fn watch_exits(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits> {
     let watched = match starter {
         Starter::Watch(watched) => &watched[..],
         Starter::Gone(_) | Starter::NoProcess => &[],
     };
     let exits = watched.iter().filter_map(|it| Exit::of(&it.process));
     exits
-        .map(|exit| Source::with(reactor, exit, Origin::Starter.token(), Interest::READ))
+        .map(|exit| Source::with(reactor, exit, EventSource::Starter.token(), Interest::READ))
         .collect()
 }
 
 struct Shim {
     engine: engine::shim::Shim,
-    /// When the engine's time began.
+    /// The instant of [`Moment::START`].
     start: Instant,
-    /// The time of the present turn.
+    /// The time of the current turn of the event loop.
     now: Moment,
-    spec: Spec,
-    records: records::Lazily,
+    spec: SessionSpec,
+    records: records::LazyRecords,
 
     stdin: Source<Stdin>,
     stdin_open: bool,
     stdin_buffer: BufferSize,
     stdout: Source<Output>,
-    /// stdin and stdout are two: an end of the one is not the other's.
-    ends_apart: bool,
+    /// Whether stdin and stdout are separate: then one can be closed while the other is open.
+    stdio_is_separate: bool,
     stderr: Source<Output>,
     from_app: Inbox,
     to_app: Outbox,
-    /// Bytes read of the daemon while the app had enough to read, and not yet made up for by what the app took since. The
-    /// daemon is read as slowly as the app reads, and not in one go now and then: it would think that nobody reads.
+    /// Bytes read from the daemon while the output queue for the app was full, less the bytes that the app took since. The
+    /// daemon is read as slowly as the app reads, not in rare large reads: it would take the client for one that does not read.
     read_ahead: usize,
     to_stderr: StderrQueue,
 
@@ -236,48 +241,48 @@ struct Shim {
     sharing: Option<Sharing>,
     election: Option<ElectionPending>,
     /// The connection that an election made, until the engine uses it.
-    new_link: Option<Box<Link>>,
-    link: Option<Box<Link>>,
-    /// How many connections were used or closed so far: tells whether `link` is still the same.
-    links: u64,
+    new_conn: Option<Box<DaemonConn>>,
+    conn: Option<Box<DaemonConn>>,
+    /// Number of connections used or closed so far: shows whether `conn` was replaced.
+    conn_count: u64,
     server: Option<Server>,
     era_remembered: bool,
-    /// Lines of the session's own servers on stdout that were no messages.
+    /// Lines on the stdout of dedicated servers that are not messages.
     printed: Printed,
     started_once: bool,
 
-    /// This session in the listing.
-    listed: Option<Listed>,
-    tally: Tally,
+    /// The session's record for `kennel ps`.
+    listed: Option<ListingRecord>,
+    stats: SessionStats,
 
     starter: Starter,
-    /// The ends of the processes that are watched.
+    /// The exits of the watched processes.
     starter_exits: StarterExits,
     signals: Source<Signals>,
     reactor: Reactor,
-    /// What the last wait told.
+    /// The events of the last wait.
     events: Vec<Event>,
 }
 
 impl Shim {
     fn serve(&mut self) -> io::Result<End> {
         if let Starter::Gone(role) = self.starter {
-            return Ok(End::without_app(&self.stdin, Gone::Starter(role)));
+            return Ok(End::after_app_gone(&self.stdin, NoticedBy::Starter(role)));
         }
         if self.sharing.is_some() && is_readable_within(&self.stdin, Duration::ZERO) {
-            // Before there is a daemon: so it is told the app's first line together with the hello.
-            self.hear_app()?;
+            // Before the election: the app's first line can be sent together with the hello.
+            self.read_app()?;
         }
-        let (mut slept, mut settled) = (false, false);
+        let (mut slept, mut memory_released) = (false, false);
         loop {
-            self.count_if_due();
+            self.update_record_if_due();
             self.engine.advance(self.now);
             self.carry_out();
-            if let Err(error) = self.pass_on() {
-                return Ok(End::without_output(&self.stdin, &self.stdout, error));
+            if let Err(error) = self.write_queued() {
+                return Ok(End::from_stdout_error(&self.stdin, &self.stdout, error));
             }
             self.carry_out();
-            if let Some(end) = self.over() {
+            if let Some(end) = self.poll_end() {
                 match end {
                     End::Decided(engine::shim::End::Unread) => self.finish_line(),
                     End::Decided(engine::shim::End::AppDone(_)) => self.stop_server_for_good(),
@@ -288,9 +293,9 @@ impl Shim {
             if slept || self.engine.session().is_idle() {
                 record_ancestors(&mut self.starter);
             }
-            if !settled && self.engine.answered_once() && self.to_app.is_empty() {
-                // The app has its first answer: what the start needed is of no more use.
-                settled = true;
+            if !memory_released && self.engine.answered_once() && self.to_app.is_empty() {
+                // The app has its first response: the memory that the start needed is unused now.
+                memory_released = true;
                 kennel_sys::memory::release_free_memory();
             }
             let ready = self.sleep()?;
@@ -298,47 +303,49 @@ impl Shim {
             self.now = self.moment(now);
             slept = true;
             buffer_pool::free_if_due(now);
-            if let Some(end) = self.look(&ready)? {
+            if let Some(end) = self.handle_events(&ready)? {
                 return Ok(end);
             }
         }
     }
 
-    /// The same on the engine's clock.
+    /// Converts to the engine's clock.
     fn moment(&self, instant: Instant) -> Moment {
         Moment::START + instant.saturating_duration_since(self.start)
     }
 
+    /// Converts from the engine's clock.
     fn instant(&self, moment: Moment) -> Instant {
         self.start + (moment - Moment::START)
     }
 
-    /// Moves what the engine has to say towards whom it is for. `Err` if that cannot be written to the app.
-    fn pass_on(&mut self) -> io::Result<()> {
+    /// Moves the engine's lines to the queues of their receivers, and writes as much as they take. `Err` if a write to the app
+    /// fails.
+    fn write_queued(&mut self) -> io::Result<()> {
         while let Some(line) = self.engine.poll_to_app() {
             self.to_app.push(&line);
         }
-        let said_all = self.engine.all_input_is_sent();
+        let input_ended = self.engine.all_input_is_sent();
         if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
-            while server.to.len() < ENOUGH
+            while server.to.len() < MAX_QUEUED_BYTES
                 && let Some(line) = self.engine.poll_to_upstream()
             {
-                server.to.push_in_turn(&line);
+                server.to.push_after_partial_line(&line);
             }
             server.flush();
-            if said_all && server.to.is_between_lines() {
+            if input_ended && server.to.is_between_lines() {
                 server.end_input(self.now);
             }
         }
-        if let Some(link) = &mut self.link {
-            while link.to.len() < ENOUGH
+        if let Some(conn) = &mut self.conn {
+            while conn.to.len() < MAX_QUEUED_BYTES
                 && let Some(line) = self.engine.poll_to_upstream()
             {
-                link.to.push(&line);
+                conn.to.push(&line);
             }
-            link.flush();
-            if said_all && link.to.is_empty() {
-                link.end_input();
+            conn.flush();
+            if input_ended && conn.to.is_empty() {
+                conn.end_input();
             }
         }
         while self.engine.poll_note().is_some() {}
@@ -348,16 +355,16 @@ impl Shim {
         let before = self.to_app.len();
         self.to_app.flush(|bytes| self.stdout.write(bytes))?;
         let left = self.to_app.len();
-        self.read_ahead = match left < ENOUGH {
+        self.read_ahead = match left < MAX_QUEUED_BYTES {
             true => 0,
             false => self.read_ahead.saturating_sub(before - left),
         };
         self.engine
-            .handle_output_written(left, left >= ENOUGH, left < before, self.now);
+            .handle_output_written(left, left >= MAX_QUEUED_BYTES, left < before, self.now);
         Ok(())
     }
 
-    /// Ends what a killed warden left, before this process is gone too: nobody else could until the next start.
+    /// Ends processes left by a killed warden before this process exits: otherwise they remain until the next start.
     fn end_strays(&self) {
         let warden_is_gone = |server: &Server| !server.tree.warden().is_alive();
         if self.server.as_ref().is_some_and(warden_is_gone) {
@@ -366,7 +373,8 @@ impl Shim {
         }
     }
 
-    /// The session waited for the server's exit after the end of its input: that was the first rung of its ladder.
+    /// Stops the server without the first step of the stop ladder, if the session has already waited that long after the end
+    /// of its input.
     fn stop_server_for_good(&self) {
         let waited = |server: &&Server| {
             let ended = server.input_ended;
@@ -377,7 +385,7 @@ impl Shim {
         }
     }
 
-    /// Ends the app's output at the end of a line, if the kernel gives room for what is left of it.
+    /// Completes the line that was partly written to the app, if the kernel can buffer the rest of it.
     fn finish_line(&mut self) {
         let rest = self.to_app.rest_of_line();
         if !rest.is_empty() && make_room(&self.stdout, rest.len()) {
@@ -385,15 +393,15 @@ impl Shim {
         }
     }
 
-    /// How the session ends, if there is nothing left to do.
-    fn over(&mut self) -> Option<End> {
+    /// How the session ends, if it does now.
+    fn poll_end(&mut self) -> Option<End> {
         let server = &self.server;
-        let has_output = || server.as_ref().is_some_and(Server::has_said_more);
+        let has_output = || server.as_ref().is_some_and(Server::has_output);
         self.engine.end(has_output, self.now).map(End::Decided)
     }
 }
 
-/// While they live, and once; not while the app waits for what could be done first.
+/// Records the ancestors of the watched processes, once, while they live. Not while the app waits for a response.
 fn record_ancestors(starter: &mut Starter) {
     if let Starter::Watch(origin) = starter {
         origin.record_ancestors();

@@ -1,85 +1,86 @@
-//! Two pipes beside the socket, which a daemon hands to a session that talks (the daemon's `pipes` tells why, and how both
-//! sides turn to them).
+//! Two pipes beside the socket, which a daemon passes to an active session (the daemon's `pipes` explains why, and how both
+//! sides switch to them).
 
 use std::io::{PipeReader, PipeWriter};
 
 use kennel_core::hello::Control;
 use kennel_sys::io::{Handle, Reactor, Source, Stream};
 
-use super::origin::Origin;
+use super::event_source::EventSource;
 
-/// Where a link stands with them.
+/// How far a connection has switched to its pipes.
 #[derive(Debug, Default)]
 pub(super) enum Pipes {
-    /// None were offered.
+    /// The daemon has not offered pipes.
     #[default]
     None,
-    /// We have them, and have not said so yet.
-    Offered(Ends),
-    /// We have said the word, and speak into ours.
-    Spoken(Ends),
-    /// The daemon has, too: we listen to its.
-    Taken(Ends),
+    /// The daemon has passed pipes; we have not sent `!pipes` yet.
+    Offered(PipeEnds),
+    /// `!pipes` was sent; output goes to our pipe.
+    Sending(PipeEnds),
+    /// The daemon has sent `!pipes` too: input comes from its pipe.
+    InUse(PipeEnds),
 }
 
+/// Our ends of the two pipes.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct PipeEnds {
     from: Source<PipeReader>,
-    /// Until all is said.
+    /// `None` once all output was sent.
     to: Option<Source<PipeWriter>>,
 }
 
 impl Pipes {
-    /// The daemon has said the word, and `along` came with it.
-    pub(super) fn hear(&mut self, along: &mut Vec<Handle>, reactor: &Reactor) {
+    /// Handles `!pipes` of the daemon; `received` are the handles passed with it.
+    pub(super) fn handle_message(&mut self, received: &mut Vec<Handle>, reactor: &Reactor) {
         *self = match std::mem::take(self) {
-            Pipes::None => match <[Handle; 2]>::try_from(std::mem::take(along)) {
-                Ok([from, to]) => Pipes::Offered(Ends {
-                    from: Source::new(reactor, from.into(), Origin::Daemon.token()),
-                    to: Some(Source::new(reactor, to.into(), Origin::Daemon.token())),
+            Pipes::None => match <[Handle; 2]>::try_from(std::mem::take(received)) {
+                Ok([from, to]) => Pipes::Offered(PipeEnds {
+                    from: Source::new(reactor, from.into(), EventSource::Daemon.token()),
+                    to: Some(Source::new(reactor, to.into(), EventSource::Daemon.token())),
                 }),
-                // They were lost on the way: they are offered again.
+                // The handles were lost; the daemon offers pipes again.
                 Err(_) => Pipes::None,
             },
-            Pipes::Spoken(ends) => Pipes::Taken(ends),
+            Pipes::Sending(ends) => Pipes::InUse(ends),
             unchanged => unchanged,
         };
     }
 
-    /// Between two lines: speaks into the pipe from now on, if there is one and the daemon hears so now.
-    pub(super) fn speak_if_offered(&mut self, socket: &Stream) -> bool {
+    /// Sends output to the pipe from now on, if pipes were offered and `!pipes` can be sent now. Call it between two lines.
+    pub(super) fn switch_if_offered(&mut self, socket: &Stream) -> bool {
         let Pipes::Offered(_) = self else {
             return false;
         };
-        let word = [&Control::Pipes.line()[..], b"\n"].concat();
-        // As short as it is, it goes as a whole or not at all.
-        let is_said = socket.send(&word).is_ok();
+        let message = [&Control::Pipes.line()[..], b"\n"].concat();
+        // It is so short that it is sent completely or not at all.
+        let is_sent = socket.send(&message).is_ok();
         *self = match std::mem::take(self) {
-            Pipes::Offered(ends) if is_said => Pipes::Spoken(ends),
+            Pipes::Offered(ends) if is_sent => Pipes::Sending(ends),
             unchanged => unchanged,
         };
-        is_said
+        is_sent
     }
 
-    /// Where to listen, if not to the socket.
-    pub(super) fn from(&self) -> Option<&Source<PipeReader>> {
+    /// The pipe to read from, if not the socket.
+    pub(super) fn reader(&self) -> Option<&Source<PipeReader>> {
         match self {
-            Pipes::Taken(ends) => Some(&ends.from),
-            Pipes::None | Pipes::Offered(_) | Pipes::Spoken(_) => None,
+            Pipes::InUse(ends) => Some(&ends.from),
+            Pipes::None | Pipes::Offered(_) | Pipes::Sending(_) => None,
         }
     }
 
-    /// The end to speak into, if that is not the socket; it holds nothing after the last word.
-    pub(super) fn to(&self) -> Option<&Option<Source<PipeWriter>>> {
+    /// The pipe to write to, if not the socket; it contains `None` once all output was sent.
+    pub(super) fn writer(&self) -> Option<&Option<Source<PipeWriter>>> {
         match self {
-            Pipes::Spoken(ends) | Pipes::Taken(ends) => Some(&ends.to),
+            Pipes::Sending(ends) | Pipes::InUse(ends) => Some(&ends.to),
             Pipes::None | Pipes::Offered(_) => None,
         }
     }
 
-    /// No more is said into it.
-    pub(super) fn end(&mut self) {
-        if let Pipes::Spoken(ends) | Pipes::Taken(ends) = self {
+    /// Closes our end of the output pipe.
+    pub(super) fn close_writer(&mut self) {
+        if let Pipes::Sending(ends) | Pipes::InUse(ends) = self {
             ends.to = None;
         }
     }

@@ -1,20 +1,20 @@
-//! The place where trees are on record.
+//! The runtime directory, with the records of process trees.
 
 use std::cell::OnceCell;
 
 use kennel_sys::runtime_dir::{Hold, RuntimeDir};
 
-/// The same, looked for when there is something to write down.
+/// The records, opened when they are first needed.
 #[derive(Default)]
-pub(super) struct Lazily(OnceCell<Option<Records>>);
+pub(super) struct LazyRecords(OnceCell<Option<Records>>);
 
-impl Lazily {
+impl LazyRecords {
     pub(super) fn get(&self) -> Option<&Records> {
         self.0.get_or_init(Records::open).as_ref()
     }
 }
 
-/// The place where trees are on record.
+/// The runtime directory of the user, and its directory of tree records.
 pub(super) struct Records {
     pub(super) user: RuntimeDir,
     pub(super) trees: RuntimeDir,
@@ -22,7 +22,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// `None`, with one line of warning, where no runtime directory can be had.
+    /// Opens them; `None`, with a warning, if there is no usable runtime directory.
     fn open() -> Option<Records> {
         let opened = RuntimeDir::of_user().and_then(|dir| {
             let trees = dir.subdir("trees")?;
@@ -34,7 +34,7 @@ impl Records {
             })
         });
         opened
-            .map_err(|error| crate::warn(&format!("without a runtime directory: {error}")))
+            .map_err(|error| crate::warn(&format!("running without a runtime directory: {error}")))
             .ok()
     }
 }

@@ -1,4 +1,4 @@
-//! A server of the shim's own, under its warden.
+//! The dedicated server of a session, under its warden.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,40 +15,40 @@ use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::tree::{Detached, Exit, Ladder, Report, Tree};
 
-use super::listed::Tally;
-use super::origin::Origin;
+use super::event_source::EventSource;
+use super::listed::SessionStats;
 use crate::daemon::{ClientState, ServerState};
 use crate::lines::{Inbox, Outbox};
 use crate::listing::{self, Entry, Mode};
 use crate::server_process::{MAX_STDERR_LINE, PIPE_SIZE, ServerLaunch, StderrTail, is_still_open};
-use crate::sources::{Look, Sources};
+use crate::sources::{FileChange, Sources};
 
-/// How often its files are looked at, while it is used.
-const LOOK: Duration = Duration::from_secs(1);
+/// Minimum time between two checks of the server's files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to start.
+/// The server of a session, and how to run it.
 #[derive(Debug, Clone)]
-pub(crate) struct Spec {
+pub(crate) struct SessionSpec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
     /// Which detached services outlive the server.
     pub(crate) detached: Detached,
-    /// What is sent again to the next server.
+    /// Which requests are replayed to the next server.
     pub(crate) replay: Replay,
-    /// Whether a server whose files changed is replaced by another.
+    /// Whether to replace a server whose files changed.
     pub(crate) replace: bool,
-    /// The longest line that is taken, in bytes.
+    /// Maximum bytes of a line.
     pub(crate) max_line: usize,
-    /// Under which its era is remembered.
+    /// The key under which the server's era is stored.
     pub(crate) key: String,
-    /// How long it may be of no use before it is stopped until it is.
+    /// Hibernate after this time without a request.
     pub(crate) hibernate: Option<Duration>,
-    /// Why the session has a server of its own, if it was decided before.
+    /// Why the session is dedicated, if that was decided before it began.
     pub(crate) why_solo: Option<String>,
 }
 
-impl Spec {
+impl SessionSpec {
     /// The files the server is started from.
     fn sources(&self) -> Sources {
         let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok());
@@ -56,15 +56,15 @@ impl Spec {
         Sources::of(&self.command, &cwd.unwrap_or_default(), variable)
     }
 
-    /// This session, as `kennel ps` lists it. Its environment is no part of it.
+    /// The session's record for `kennel ps`. It does not contain the environment.
     pub(super) fn entry(
         &self,
         server: Option<(u32, Sources)>,
         why: Option<String>,
         app: Option<App>,
-        tally: &Tally,
+        stats: &SessionStats,
     ) -> Option<Entry> {
-        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let text = |argument: &OsString| argument.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok())?;
@@ -72,7 +72,7 @@ impl Spec {
             pid,
             class: None,
             since,
-            requests: tally.requests,
+            requests: stats.requests,
             latency_us: None,
             clients: 1,
             sources,
@@ -85,7 +85,7 @@ impl Spec {
             mode: Mode::Solo,
             daemon_pid: None,
             version: crate::this_build::version(),
-            since: tally.since,
+            since: stats.since,
             state: "serving".to_owned(),
             why,
             dedicated_for_now: false,
@@ -103,12 +103,12 @@ impl Spec {
                 pid: std::process::id(),
                 app_pid: app.as_ref().map(|app| app.pid),
                 app: app.map(|app| app.name),
-                client: tally.client.clone(),
-                since: tally.since,
+                client: stats.client.clone(),
+                since: stats.since,
             }],
             saved_bytes: 0,
-            restarts: tally.restarts,
-            last_restart: tally.last_restart.clone(),
+            restarts: stats.restarts,
+            last_restart: stats.last_restart.clone(),
             idle_since: None,
             guarded: None,
             stopped: None,
@@ -117,11 +117,11 @@ impl Spec {
     }
 }
 
-/// A running server, and what is on its way to and from it.
+/// A running server, with its input and output.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(super) tree: Source<Tree>,
-    /// `None` once it was told that no more will come.
+    /// `None` once its input was ended.
     pub(super) stdin: Option<Source<PipeWriter>>,
     /// `None` once it was closed.
     pub(super) stdout: Option<Source<PipeReader>>,
@@ -130,29 +130,29 @@ pub(crate) struct Server {
     pub(super) stderr: Option<Source<PipeReader>>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
-    /// How much was for it that it did not hear, when it heard no more.
-    thrown_away: usize,
-    /// When its stdin was closed because the app has said all.
+    /// Bytes the server had not read when its stdin was closed.
+    discarded: usize,
+    /// When its stdin was closed because the app closed ours.
     pub(super) input_ended: Option<Moment>,
     /// How its first process ended.
     pub(super) exit: Option<Exit>,
-    /// What its warden reported and nobody has dealt with.
+    /// Reports of its warden that are not handled yet.
     pub(super) reports: VecDeque<Report>,
     stderr_lines: Inbox,
     pub(crate) stderr_tail: StderrTail,
-    /// What it was started from.
+    /// The files that it was started from.
     pub(super) sources: Sources,
-    /// When that was last looked at; nobody does where it would not be replaced for it.
-    looked: Option<Instant>,
+    /// When those were last checked; `None` if a change would not replace the server.
+    checked_at: Option<Instant>,
 }
 
 impl Server {
     pub(super) fn start(
-        spec: &Spec,
+        spec: &SessionSpec,
         records: Option<&RuntimeDir>,
         reactor: &Reactor,
     ) -> io::Result<Server> {
-        // Before the start: what changes meanwhile has changed.
+        // Before the start, so that a change during the start is noticed.
         let sources = spec.sources();
         let launch = ServerLaunch {
             command: spec.command.clone(),
@@ -164,11 +164,11 @@ impl Server {
             stdin_size: PIPE_SIZE,
         };
         let (tree, pipes) = launch.start()?;
-        let stdin = Source::new(reactor, pipes.stdin, Origin::ServerStdin.token());
-        let stdout = Source::new(reactor, pipes.stdout, Origin::ServerStdout.token());
-        let stderr = Source::new(reactor, pipes.stderr, Origin::ServerStderr.token());
+        let stdin = Source::new(reactor, pipes.stdin, EventSource::ServerStdin.token());
+        let stdout = Source::new(reactor, pipes.stdout, EventSource::ServerStdout.token());
+        let stderr = Source::new(reactor, pipes.stderr, EventSource::ServerStderr.token());
         Ok(Server {
-            tree: Source::new(reactor, tree, Origin::Reports.token()),
+            tree: Source::new(reactor, tree, EventSource::Reports.token()),
             stdin: Some(stdin),
             stdout: Some(stdout),
             stderr: Some(stderr),
@@ -176,30 +176,33 @@ impl Server {
             stdout_buffer: BufferSize::default(),
             from: Inbox::default(),
             to: Outbox::default(),
-            thrown_away: 0,
+            discarded: 0,
             input_ended: None,
             exit: None,
             reports: VecDeque::new(),
             stderr_lines: Inbox::default(),
             stderr_tail: StderrTail::default(),
             sources,
-            looked: spec.replace.then(Instant::now),
+            checked_at: spec.replace.then(Instant::now),
         })
     }
 
-    /// Whether it is to be replaced: its files are not what it was started from.
+    /// Whether to replace the server because its files changed. Checks at most once each [`CHECK_INTERVAL`].
     pub(crate) fn is_outdated(&mut self) -> bool {
-        if self.looked.is_none_or(|looked| looked.elapsed() < LOOK) {
+        if self
+            .checked_at
+            .is_none_or(|checked_at| checked_at.elapsed() < CHECK_INTERVAL)
+        {
             return false;
         }
-        self.looked = Some(Instant::now());
-        self.sources.look() == Look::Changed
+        self.checked_at = Some(Instant::now());
+        self.sources.check() == FileChange::Changed
     }
 
-    /// Writes what it takes now. A server that reads no more is not an error: its stdout tells.
+    /// Writes queued bytes until the write would block. A closed stdin is not an error here: its stdout shows the end.
     pub(crate) fn flush(&mut self) {
         let Some(stdin) = &self.stdin else {
-            return self.throw_away();
+            return self.discard_queued();
         };
         let buffer = &self.stdin_buffer;
         let written = self.to.flush(|bytes| {
@@ -207,16 +210,15 @@ impl Server {
             (&**stdin).write(bytes)
         });
         if written.is_err() {
-            // It hears nothing any more: whoever asks it something would wait for ever.
-            self.hang_up();
+            // It reads nothing any more: a request to it would wait for ever.
+            self.close_stdin();
             let _ = self.tree.stop();
         }
     }
 
-    /// Sends the beginning of a long request, before all of it has come: the server reads it while it comes. Should it be
-    /// no good after all, the server hears a line that is none. Answers to the server's own questions wait for their
-    /// end: they may have to have another id. So does what lacks only its newline: a server may not wait for that, and
-    /// would do what nobody has said yet.
+    /// Sends the beginning of a long request before its end was read, so that the server reads it meanwhile. If the line turns
+    /// out invalid, the server gets a malformed line. Responses to server requests are not sent ahead: they may need another
+    /// id. The last byte is sent only with the newline: a server may act on the line without waiting for its newline.
     pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
         let Some(stdin) = self.stdin.as_ref().filter(|_| from_app.begins_a_call()) else {
             return;
@@ -228,36 +230,37 @@ impl Server {
         });
     }
 
-    /// Closes its stdin: the app has said all.
+    /// Closes its stdin because all input was sent.
     pub(super) fn end_input(&mut self, now: Moment) {
         if self.stdin.take().is_some() {
             self.input_ended = Some(now);
         }
     }
 
-    /// Says nothing more to one that is going, and sees what it has not heard.
-    pub(crate) fn hang_up(&mut self) {
+    /// Closes the stdin of a server that is ending, and counts the bytes that it has not read.
+    pub(crate) fn close_stdin(&mut self) {
         if let Some(stdin) = self.stdin.take() {
-            // What was sent ahead has not been said yet.
-            self.thrown_away += unread(&stdin).saturating_sub(self.to.ahead());
+            // The bytes sent ahead are not a complete line yet.
+            self.discarded += bytes_left_in(&stdin).saturating_sub(self.to.ahead());
         }
-        self.throw_away();
+        self.discard_queued();
     }
 
-    /// How many of the last bytes that were for it, it is known not to have heard. Once it was hung up on.
-    pub(crate) fn unheard(&self) -> usize {
-        match self.to.is_counted() {
-            true => self.thrown_away,
+    /// Number of the last bytes for the server that it certainly did not read; 0 if that is unknown. Call it after
+    /// [`close_stdin`](Self::close_stdin).
+    pub(crate) fn unread_bytes(&self) -> usize {
+        match self.to.matches_queued_lines() {
+            true => self.discarded,
             false => 0,
         }
     }
 
-    fn throw_away(&mut self) {
-        self.thrown_away += self.to.len();
+    fn discard_queued(&mut self) {
+        self.discarded += self.to.len();
         self.to.clear();
     }
 
-    /// Reads what it said; `false` once its stdout is closed.
+    /// Reads its output once; `false` once its stdout is closed.
     pub(crate) fn read(&mut self) -> bool {
         let Some(stdout) = &self.stdout else {
             return false;
@@ -267,25 +270,25 @@ impl Server {
         let open = is_still_open(&read);
         if !open {
             self.stdout = None;
-            self.from.end_of_server();
+            self.from.end_server_output();
         }
         open
     }
 
-    /// Whether there is something to read now, be it the end.
-    pub(crate) fn has_said_more(&self) -> bool {
+    /// Whether its stdout is readable now, perhaps at its end.
+    pub(crate) fn has_output(&self) -> bool {
         let stdout = self.stdout.as_ref();
         stdout.is_some_and(|stdout| is_readable_within(stdout, Duration::ZERO))
     }
 
-    /// Whether no process could read its stdin any more.
+    /// Whether no process can read its stdin any more.
     pub(super) fn stdin_is_closed(&self) -> bool {
         let stdin = self.stdin.as_ref();
         stdin.is_some_and(|stdin| reader_is_gone_within(stdin, Duration::ZERO))
     }
 
-    /// Reads what it said on stderr, and hands over every whole line.
-    pub(crate) fn read_errors(&mut self, mut each: impl FnMut(&[u8])) {
+    /// Reads its stderr once, and calls `each` with every whole line.
+    pub(crate) fn read_stderr(&mut self, mut each: impl FnMut(&[u8])) {
         let Some(stderr) = &self.stderr else {
             return;
         };
@@ -306,7 +309,7 @@ impl Server {
         }
     }
 
-    /// What its warden reported, if it did. Only when [`Tree`] is ready: else it blocks.
+    /// The next report of its warden, if there is one. Call it only when [`Tree`] is ready: else it blocks.
     pub(crate) fn report(&mut self) -> Option<Report> {
         match self.reports.pop_front() {
             Some(report) => Some(report),
@@ -315,15 +318,15 @@ impl Server {
     }
 
     /// Whether [`report`](Self::report) would not block.
-    pub(crate) fn report_is_there(&self) -> bool {
-        !self.reports.is_empty() || self.tree_reports(Duration::ZERO)
+    pub(crate) fn has_report(&self) -> bool {
+        !self.reports.is_empty() || self.has_report_within(Duration::ZERO)
     }
 
-    /// How its first process ended, if that is known soon. Its output has ended, so it will be.
+    /// How its first process ended, if that is reported soon. Its stdout is closed, so it should be.
     pub(crate) fn await_exit(&mut self) -> Option<Exit> {
-        const SOON: Duration = Duration::from_millis(200);
-        let until = Instant::now() + SOON;
-        while self.tree_reports(until.saturating_duration_since(Instant::now()))
+        const MAX_WAIT: Duration = Duration::from_millis(200);
+        let until = Instant::now() + MAX_WAIT;
+        while self.has_report_within(until.saturating_duration_since(Instant::now()))
             && let Some(report) = self.tree.next_report().ok().flatten()
         {
             self.reports.push_back(report);
@@ -334,22 +337,22 @@ impl Server {
         None
     }
 
-    /// Whether a report that nobody has dealt with says that it could not be started.
+    /// Whether a report that is not handled yet says that it could not be started.
     pub(super) fn was_refused(&self) -> bool {
         let mut reports = self.reports.iter();
         reports.any(|report| matches!(report, Report::Refused(_)))
     }
 
-    fn tree_reports(&self, within: Duration) -> bool {
+    fn has_report_within(&self, within: Duration) -> bool {
         is_readable_within(&self.tree, within)
     }
 }
 
-/// How much is in a pipe that nobody will ever read: nobody is left who could. A process that ends lets go of its stdout
-/// before its stdin, and on a busy machine not in the same moment.
-fn unread(pipe: &Source<PipeWriter>) -> usize {
-    const LETS_GO: Duration = Duration::from_millis(200);
-    match reader_is_gone_within(pipe, LETS_GO) {
+/// Number of bytes in a pipe that has no reader any more; 0 while it has one. A process that ends closes its stdout before
+/// its stdin, and on a busy machine not at the same moment.
+fn bytes_left_in(pipe: &Source<PipeWriter>) -> usize {
+    const MAX_WAIT: Duration = Duration::from_millis(200);
+    match reader_is_gone_within(pipe, MAX_WAIT) {
         true => unread_bytes(pipe),
         false => 0,
     }

@@ -1,4 +1,4 @@
-//! Where the shim sleeps, and on what.
+//! Waits for the next event or timeout of the shim.
 
 use std::io;
 use std::time::Instant;
@@ -7,72 +7,73 @@ use kennel_sys::io::{Interest, Wait};
 use kennel_sys::process::{ProcessRef, SWEEP};
 use kennel_sys::starter::Starter;
 
-use super::origin::Origin;
-use super::{ENOUGH, Shim};
+use super::event_source::EventSource;
+use super::{MAX_QUEUED_BYTES, Shim};
 use crate::lines::{Outbox, buffer_pool};
 
-/// What happened.
+/// The event sources that are ready.
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) signalled: bool,
-    /// Somebody who is watched may be gone.
-    pub(super) starter_stirs: bool,
-    pub(super) app_speaks: bool,
-    pub(super) app_is_deaf: bool,
-    pub(super) server_speaks: bool,
-    pub(super) server_complains: bool,
-    pub(super) warden_reports: bool,
-    pub(super) daemon_speaks: bool,
+    /// A watched process may have exited.
+    pub(super) starter_exited: bool,
+    pub(super) app_readable: bool,
+    pub(super) stdout_closed: bool,
+    pub(super) server_readable: bool,
+    pub(super) stderr_readable: bool,
+    pub(super) warden_readable: bool,
+    pub(super) daemon_readable: bool,
     pub(super) elected: bool,
 }
 
 impl Shim {
+    /// Waits until an event source is ready or a timeout is due.
     pub(super) fn sleep(&mut self) -> io::Result<Ready> {
         self.set_interests()?;
-        let wait = self.next_moment().map_or(Wait::Forever, Wait::Until);
+        let wait = self.next_wake().map_or(Wait::Forever, Wait::Until);
         self.reactor.wait(wait, &mut self.events)?;
         let mut ready = Ready {
-            // Without an event for its end, it is looked at whenever we wake.
-            starter_stirs: self.lacks_events(),
+            // A process without an exit event is checked at each wake-up.
+            starter_exited: self.needs_polling(),
             ..Ready::default()
         };
         for event in &self.events {
-            match Origin::of(event.token) {
-                Some(Origin::Signals) => ready.signalled = true,
-                Some(Origin::Starter) => ready.starter_stirs = true,
-                Some(Origin::Stdin) => ready.app_speaks = true,
-                // Nothing is read there: it is the end.
-                Some(Origin::Stdout) => ready.app_is_deaf = event.readable,
-                Some(Origin::ServerStdout) => ready.server_speaks = true,
-                Some(Origin::ServerStderr) => ready.server_complains = true,
-                Some(Origin::Reports) => ready.warden_reports = true,
-                Some(Origin::Election) => ready.elected = true,
-                Some(Origin::Daemon) => ready.daemon_speaks = true,
-                // What waits for them is written whenever we wake.
-                Some(Origin::Stderr | Origin::ServerStdin) | None => {}
+            match EventSource::of(event.token) {
+                Some(EventSource::Signals) => ready.signalled = true,
+                Some(EventSource::Starter) => ready.starter_exited = true,
+                Some(EventSource::Stdin) => ready.app_readable = true,
+                // Nothing is ever read there: this means that stdout is closed.
+                Some(EventSource::Stdout) => ready.stdout_closed = event.readable,
+                Some(EventSource::ServerStdout) => ready.server_readable = true,
+                Some(EventSource::ServerStderr) => ready.stderr_readable = true,
+                Some(EventSource::Reports) => ready.warden_readable = true,
+                Some(EventSource::Election) => ready.elected = true,
+                Some(EventSource::Daemon) => ready.daemon_readable = true,
+                // Queued bytes are written at each wake-up.
+                Some(EventSource::Stderr | EventSource::ServerStdin) | None => {}
             }
         }
         Ok(ready)
     }
 
-    /// Says what is waited for. The system is told where it has changed.
+    /// Updates the poll interests. Only changes cost a system call.
     fn set_interests(&self) -> io::Result<()> {
         let when = |wanted: bool, interest| if wanted { interest } else { Interest::NONE };
-        let room_for = |waiting: &Outbox| when(!waiting.is_empty(), Interest::WRITE);
-        let app_listens = self.to_app.len() < ENOUGH;
+        let room_for = |outbox: &Outbox| when(!outbox.is_empty(), Interest::WRITE);
+        let may_write_to_app = self.to_app.len() < MAX_QUEUED_BYTES;
         let mut upstream_is_slow = false;
-        // Even with nothing to write: an error says that nobody reads any more.
+        // Even with nothing to write: an error shows that stdout has no reader.
         self.stdout.set_interest(Interest {
             writable: !self.to_app.is_empty(),
-            half_close: self.ends_apart,
+            half_close: self.stdio_is_separate,
             ..Interest::HANGUP
         })?;
-        let stderr_waits = !self.to_stderr.is_empty();
+        let has_stderr = !self.to_stderr.is_empty();
         self.stderr
-            .set_interest(when(stderr_waits, Interest::WRITE))?;
+            .set_interest(when(has_stderr, Interest::WRITE))?;
         if let Some(server) = &self.server {
             if let Some(stdout) = &server.stdout {
-                stdout.set_interest(when(app_listens, Interest::READ))?;
+                stdout.set_interest(when(may_write_to_app, Interest::READ))?;
             }
             if let Some(stderr) = &server.stderr {
                 stderr.set_interest(Interest::READ)?;
@@ -81,23 +82,23 @@ impl Shim {
                 stdin.set_interest(room_for(&server.to))?;
             }
             server.tree.set_interest(Interest::READ)?;
-            upstream_is_slow = server.to.len() >= ENOUGH;
+            upstream_is_slow = server.to.len() >= MAX_QUEUED_BYTES;
         }
-        if let Some(link) = &self.link {
-            link.set_interest(self.read_ahead == 0)?;
-            upstream_is_slow |= link.to.len() >= ENOUGH;
+        if let Some(conn) = &self.conn {
+            conn.set_interest(self.read_ahead == 0)?;
+            upstream_is_slow |= conn.to.len() >= MAX_QUEUED_BYTES;
         }
-        // An app that does not read is not heard either: else refusals and errors for it would fill our memory.
-        let hears = self.stdin_open
-            && app_listens
+        // Input is not read from an app that does not read: else errors for it would fill our memory.
+        let reads_app = self.stdin_open
+            && may_write_to_app
             && !upstream_is_slow
             && !self.engine.session().queue_is_full();
-        self.stdin.set_interest(when(hears, Interest::READ))
+        self.stdin.set_interest(when(reads_app, Interest::READ))
     }
 
-    /// When to wake, though nothing happens.
-    fn next_moment(&self) -> Option<Instant> {
-        let on_engine_clock = [self.engine.next_timeout(), self.next_count()];
+    /// The time of the next timeout.
+    fn next_wake(&self) -> Option<Instant> {
+        let on_engine_clock = [self.engine.next_timeout(), self.next_record_update()];
         let moments = [
             on_engine_clock
                 .into_iter()
@@ -106,16 +107,17 @@ impl Shim {
                 .map(|at| self.instant(at)),
             self.election.as_ref().map(|it| it.pending.overdue_at()),
             buffer_pool::due(),
-            self.lacks_events().then(|| Instant::now() + SWEEP),
+            self.needs_polling().then(|| Instant::now() + SWEEP),
         ];
         moments.into_iter().flatten().min()
     }
 
-    /// Whether somebody is watched whose end the kernel does not tell.
-    fn lacks_events(&self) -> bool {
+    /// Whether a watched process has no exit event.
+    fn needs_polling(&self) -> bool {
         self.watched().any(|process| !process.has_exit_event())
     }
 
+    /// The processes whose exit ends the session.
     pub(super) fn watched(&self) -> impl Iterator<Item = &ProcessRef> {
         let watched = match &self.starter {
             Starter::Watch(origin) => &origin[..],

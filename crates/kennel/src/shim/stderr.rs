@@ -1,34 +1,37 @@
-//! The server's stderr on its way to the app's: bounded, for many apps never read it.
+//! Forwards the server's stderr to the app. The queue is bounded, because many apps never read stderr.
 
 use std::collections::VecDeque;
 use std::io;
 
-/// What may wait for an app that does not read; beyond it, the oldest lines are dropped.
-const LIMIT: usize = 256 * 1024;
+/// Maximum bytes queued for an app that does not read stderr; above it, the oldest lines are dropped.
+const MAX_QUEUED_BYTES: usize = 256 * 1024;
 
 /// Lines for the app's stderr.
 #[derive(Debug, Default)]
 pub(super) struct StderrQueue {
     lines: VecDeque<Vec<u8>>,
-    /// This much of the first line was written.
+    /// Number of written bytes of the first line.
     written: usize,
     bytes: usize,
-    /// How many lines were dropped since the last one that was written.
+    /// Number of lines dropped since the last one that was written.
     dropped: usize,
 }
 
 impl StderrQueue {
-    /// Adds a line; drops the oldest ones where they would be more than [`LIMIT`].
+    /// Queues a line; drops the oldest ones above [`MAX_QUEUED_BYTES`].
     pub(super) fn push(&mut self, line: &[u8]) {
-        let mut own = Vec::with_capacity(line.len() + 1);
-        own.extend_from_slice(line);
-        own.push(b'\n');
-        self.bytes += own.len();
-        self.lines.push_back(own);
-        // A line that was begun is written to its end.
+        let mut queued = Vec::with_capacity(line.len() + 1);
+        queued.extend_from_slice(line);
+        queued.push(b'\n');
+        self.bytes += queued.len();
+        self.lines.push_back(queued);
+        // A line that was written in part is not dropped.
         let begun = usize::from(self.written > 0);
-        while self.bytes > LIMIT && self.lines.len() > begun {
-            let oldest = self.lines.remove(begun).expect("longer than that");
+        while self.bytes > MAX_QUEUED_BYTES && self.lines.len() > begun {
+            let oldest = self
+                .lines
+                .remove(begun)
+                .expect("it has more lines than that");
             self.bytes -= oldest.len();
             self.dropped += 1;
         }
@@ -38,7 +41,7 @@ impl StderrQueue {
         self.lines.is_empty()
     }
 
-    /// Writes until all is written or `write` would block. An error means that nobody reads: all is dropped.
+    /// Writes until all is written or `write` would block. Any other error means that there is no reader: drops all lines.
     pub(super) fn flush(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) {
         loop {
             if self.written == 0 && self.dropped > 0 {
@@ -93,7 +96,7 @@ mod tests {
         for number in 0..1000 {
             queue.push(format!("{number:01000}").as_bytes());
         }
-        assert!(queue.bytes <= LIMIT);
+        assert!(queue.bytes <= MAX_QUEUED_BYTES);
         let all = written(&mut queue, usize::MAX);
         let mut lines = all.lines();
         assert_eq!(lines.next(), Some("un"));
@@ -107,7 +110,7 @@ mod tests {
     #[test]
     fn a_line_longer_than_the_limit_is_dropped_and_an_error_drops_all() {
         let mut queue = StderrQueue::default();
-        queue.push(&vec![b'x'; LIMIT]);
+        queue.push(&vec![b'x'; MAX_QUEUED_BYTES]);
         queue.push(b"short");
         let all = written(&mut queue, usize::MAX);
         assert!(

@@ -67,7 +67,7 @@ fn key_of(command: &[String], cwd: &str, env: &[(OsString, OsString)]) -> String
         .iter()
         .map(OsString::from)
         .collect();
-    let names = crate::run::counted(&server, env_key.as_deref(), chosen.is_some(), env);
+    let names = crate::run::key_variables(&server, env_key.as_deref(), chosen.is_some(), env);
     let what = KeyInput {
         command: &server,
         cwd: chosen.as_deref().unwrap_or(Path::new(cwd)),

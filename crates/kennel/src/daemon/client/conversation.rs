@@ -397,7 +397,7 @@ impl<'a> ClientRef<'a> {
                 let at = daemon.instant(at);
                 return daemon.set_timer(Timer::Client(self.id), Some(at));
             }
-            HalfLine::Drop => conn.inbox.borrow_mut().forget_line(),
+            HalfLine::Drop => conn.inbox.borrow_mut().skip_line_in_shortage(),
             HalfLine::Read => {}
         }
         if conn.waits_since().is_some() {
@@ -540,7 +540,7 @@ impl ClientRef<'_> {
         let taken: BTreeSet<Vec<u8>> = engine.in_flight_of(self.id).into_iter().collect();
         drop(engine);
         for mut message in line.messages() {
-            if let Some(answer) = message.in_its_place() {
+            if let Some(answer) = message.replacement() {
                 self.take(InputLine::from(&answer[..]), at);
                 continue;
             }

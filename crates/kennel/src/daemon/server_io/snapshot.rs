@@ -16,7 +16,7 @@ use super::super::daemon_state::DaemonState;
 use super::super::process::{self, ServerProcess};
 use super::ServerIo;
 use super::feed::Unwritten;
-use crate::server_process::ending;
+use crate::server_process::server_exit;
 use crate::sources::Sources;
 use kennel_sys::io::BufferSize;
 
@@ -117,7 +117,7 @@ impl ServerIo {
             deserted_for: slot.empty_since.map(empty_for),
             pid: pid.get(),
             since: since.get(),
-            first_process: exit.get().map(ending),
+            first_process: exit.get().map(server_exit),
         })
     }
 
