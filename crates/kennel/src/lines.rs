@@ -7,7 +7,7 @@ mod outbox;
 mod tests;
 mod too_long;
 
-pub(crate) use inbox::Inbox;
+pub(crate) use inbox::{Inbox, retain_nothing};
 pub(crate) use outbox::Outbox;
 #[cfg(feature = "fuzzing")]
 pub(crate) use too_long::set_any_max_line;

@@ -15,7 +15,7 @@ use kennel_sys::memory::{release_free_memory, release_large_blocks};
 use super::client::ClientConn;
 use super::daemon_state::DaemonState;
 use super::queue::queued_bytes;
-use crate::lines::max_line;
+use crate::lines::{max_line, retain_nothing};
 
 /// Maximum bytes of a line that is malformed, a batch, or odd in another way: all of it is read several times at once, and
 /// nobody else is served meanwhile. 4 MiB take less than 0.1 s.
@@ -71,10 +71,11 @@ impl DaemonState {
         held
     }
 
-    /// A client was added. The lines of many leave gaps in the memory that nothing fits into.
+    /// A client was added. The lines of many leave gaps in the memory that nothing fits into, and their buffers add up.
     pub(super) fn return_memory_of_many(&self) {
         if self.clients.borrow().len() == MANY {
             release_large_blocks();
+            retain_nothing();
         }
     }
 

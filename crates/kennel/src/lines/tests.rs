@@ -79,6 +79,31 @@ fn room_taken_for_a_long_line_is_given_back() {
 }
 
 #[test]
+fn of_many_inboxes_each_has_no_more_memory_than_its_incomplete_line() {
+    super::retain_nothing();
+    let mut inbox = Inbox::default();
+    feed(&mut inbox, &vec![b'x'; 200_000]);
+    assert_eq!(inbox.next_line(), None);
+    feed(&mut inbox, b"\nthe next one");
+    assert_eq!(lines(&mut inbox).len(), 1);
+    assert_eq!(inbox.memory(), "the next one".len());
+    assert!(inbox.bytes.capacity() < 100);
+}
+
+#[test]
+fn the_memory_of_a_taken_line_is_freed_though_the_next_one_is_not_taken_yet() {
+    let mut inbox = Inbox::default();
+    feed(
+        &mut inbox,
+        format!("{}\nthe next one\n", "x".repeat(300_000)).as_bytes(),
+    );
+    assert_eq!(inbox.next_line().map(<[u8]>::len), Some(300_000));
+    inbox.compact();
+    assert!(inbox.bytes.capacity() <= MAX_RETAINED);
+    assert_eq!(lines(&mut inbox), [b"the next one"]);
+}
+
+#[test]
 fn a_line_passed_on_is_the_same_whether_it_changes_hands_or_is_copied() {
     for length in [3, MAX_RETAINED, 1 << 20] {
         let line = "x".repeat(length);

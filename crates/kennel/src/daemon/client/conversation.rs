@@ -333,6 +333,8 @@ impl<'a> ClientRef<'a> {
 
     /// Decides what is read next, after all complete lines were taken or no more of them are for now.
     fn lines_are_taken(self) {
+        // A line that was taken while memory is short is still there if the next one waits.
+        self.conn.inbox.borrow_mut().compact();
         match self.conn.reading.get() {
             Reading::HalfClosed => {}
             Reading::AfterExit(count) => self.read_after_exit(count),
