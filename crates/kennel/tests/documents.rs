@@ -89,6 +89,45 @@ fn every_link_leads_to_a_file_and_a_heading_that_are_there() {
     assert!(seen > 50, "{seen} links");
 }
 
+/// Where `kennel-core/engine/slot.rs` or `sim/src/shim.rs` of a document is. `None` for what is no path of a source file, or
+/// for a name without a folder.
+fn source_file(name: &str) -> Option<PathBuf> {
+    let is_path = name.ends_with(".rs") && !name.contains(['*', '<', ' ']);
+    let (first, rest) = name.split_once('/').filter(|_| is_path)?;
+    let sources = Path::new(ROOT).join("crates").join(first).join("src");
+    match sources.is_dir() {
+        true => {
+            let inside = sources.join(rest);
+            let beside = sources.with_file_name(rest);
+            Some(if beside.exists() { beside } else { inside })
+        }
+        // Below a crate, the reader is in the folder that the text names: `server_io/snapshot.rs`.
+        false => Some(Path::new(ROOT).join(name)).filter(|_| Path::new(ROOT).join(first).exists()),
+    }
+}
+
+#[test]
+fn every_source_file_that_a_document_names_exists() {
+    let mut lost = Vec::new();
+    let mut named = 0;
+    for (document, text) in documents() {
+        // What a former version changed may be gone.
+        if document.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        for name in prose(&text).split('`').skip(1).step_by(2) {
+            if let Some(path) = source_file(name) {
+                named += 1;
+                if !path.exists() {
+                    lost.push(format!("{}: {name}", document.display()));
+                }
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+    assert!(named > 150, "{named} files are named");
+}
+
 /// Names of functions in the sources, tests among them.
 fn functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
