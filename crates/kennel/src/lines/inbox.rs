@@ -196,10 +196,13 @@ impl<S: InboxSizes> Inbox<S> {
         if newline(&self.bytes[self.searched..]).is_some() {
             return;
         }
-        if self.skipped.is_none() {
-            let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
-            let skipped = Skipped::new(&self.bytes[self.taken..], scan, why);
-            self.skipped = Some(Box::new(skipped));
+        let read = &self.bytes[self.taken..];
+        match &mut self.skipped {
+            Some(skipped) => skipped.feed(read),
+            None => {
+                let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
+                self.skipped = Some(Box::new(Skipped::new(read, scan, why)));
+            }
         }
         self.bytes = Vec::new();
         (self.last, self.taken, self.searched, self.headroom) = (0, 0, 0, 0);

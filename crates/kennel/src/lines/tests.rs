@@ -91,6 +91,20 @@ fn of_many_inboxes_each_has_no_more_memory_than_its_incomplete_line() {
 }
 
 #[test]
+fn what_was_read_of_a_skipped_line_counts_though_it_is_skipped_once_more() {
+    let mut inbox = Inbox::default();
+    for part in [r#"{"params":""#, r#"x","id":7,"#, r#""method":"y"}"#] {
+        feed(&mut inbox, part.as_bytes());
+        inbox.skip_line();
+    }
+    feed(&mut inbox, b"\nnext\n");
+    assert!(lines(&mut inbox).is_empty());
+    let line = inbox.next_too_long(false).unwrap();
+    assert_eq!(line.id.as_deref(), Some(&b"7"[..]));
+    assert_eq!(lines(&mut inbox), [b"next"]);
+}
+
+#[test]
 fn the_memory_of_a_taken_line_is_freed_though_the_next_one_is_not_taken_yet() {
     let mut inbox = Inbox::default();
     feed(
