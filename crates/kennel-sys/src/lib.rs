@@ -40,15 +40,20 @@
 
 #![cfg_attr(
     any(not(target_os = "linux"), kennel_unserved),
-    expect(dead_code, unused_imports, reason = "only called on a served platform")
+    expect(
+        dead_code,
+        unused_imports,
+        unreachable_pub,
+        reason = "only called on a served platform"
+    )
 )]
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod linux;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 use linux as os;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
-pub use linux::memory;
+
+mod backend;
 
 mod unix;
 pub use unix::{fs, program, random, stdio, terminal, text, user};
@@ -81,6 +86,11 @@ pub mod tree;
 
 mod switch;
 
+/// Hints about memory, which change nothing but its use.
+pub mod memory {
+    pub use crate::os::{in_large_pages, release_free_memory, release_large_blocks};
+}
+
 #[cfg(not(unix))]
 compile_error!(
     "kennel does not serve this platform yet: Linux is served, other Unix systems compile and say so"
@@ -90,7 +100,5 @@ compile_error!(
 mod unserved;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 use unserved as os;
-#[cfg(any(not(target_os = "linux"), kennel_unserved))]
-pub use unserved::memory;
 
 pub use rustix::process::Signal;

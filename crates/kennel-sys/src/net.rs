@@ -279,10 +279,7 @@ pub fn sockets_of(process: &ProcessRef) -> io::Result<Vec<u64>> {
 /// Whether connections are in the queue of a Unix socket on which `process` listens. An error if it ended or cannot be
 /// seen.
 pub fn unix_connections_wait(process: &ProcessRef) -> io::Result<bool> {
-    let all = os::Sockets::all();
-    let sockets = sockets_of(process)?.into_iter();
-    let mut sockets = sockets.filter_map(|inode| all.get(inode));
-    Ok(sockets.any(|socket| socket.listening && socket.unread))
+    Ok(os::has_waiting_connections(&sockets_of(process)?))
 }
 
 /// The time since a connection in TIME-WAIT was closed.

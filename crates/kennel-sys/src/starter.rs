@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use crate::backend::Access;
 use crate::os;
 use crate::peer::Peer;
 use crate::process::{Identity, ProcessRef};
@@ -128,7 +129,7 @@ impl Origin {
 /// The other ends of our stdin and stdout.
 struct FarEnds {
     /// Pipes, with the access mode of the far end: write for our stdin, read for our stdout.
-    pipes: Vec<((u64, u64), os::Access)>,
+    pipes: Vec<((u64, u64), Access)>,
     /// The inodes of sockets.
     sockets: Vec<u64>,
 }
@@ -136,8 +137,8 @@ struct FarEnds {
 impl FarEnds {
     fn of_this_process() -> FarEnds {
         let ours = [
-            (rustix::stdio::stdin(), os::Access::Write),
-            (rustix::stdio::stdout(), os::Access::Read),
+            (rustix::stdio::stdin(), Access::Write),
+            (rustix::stdio::stdout(), Access::Read),
         ];
         let mut ends = FarEnds {
             pipes: Vec::new(),
@@ -163,7 +164,7 @@ impl FarEnds {
     /// Whether a process has one of them open. A process with hidden descriptors counts as not having them.
     fn are_held_by(&self, process: &ProcessRef) -> bool {
         let pid = process.pid();
-        let pipe = |(pipe, access): &((u64, u64), os::Access)| {
+        let pipe = |(pipe, access): &((u64, u64), Access)| {
             os::holds_file_with(pid, *pipe, *access).unwrap_or(false)
         };
         let held = self.pipes.iter().any(pipe) || {

@@ -102,8 +102,9 @@ mod tests {
 
     use kennel_testkit::{Scope, bin, skipped};
 
-    use super::super::{self as os, Access};
+    use super::super as os;
     use super::*;
+    use crate::backend::Access;
     use crate::confinement::Confinement;
     use crate::lock::{self, Probe};
     use crate::process::ProcessRef;

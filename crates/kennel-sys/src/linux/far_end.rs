@@ -119,6 +119,13 @@ impl UnixSocket {
     }
 }
 
+/// Whether one of these sockets listens, and connections are in its queue.
+pub(crate) fn has_waiting_connections(inodes: &[u64]) -> bool {
+    let all = Sockets::all();
+    let mut sockets = inodes.iter().filter_map(|inode| all.get(*inode));
+    sockets.any(|socket| socket.listening && socket.unread)
+}
+
 const NAME: u16 = 0;
 const PEER: u16 = 2;
 const QUEUES: u16 = 4;

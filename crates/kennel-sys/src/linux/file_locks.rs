@@ -7,11 +7,12 @@ use std::path::Path;
 
 use super::cached_stat::CachedStat;
 use super::procfs::{lossy_text, short_text};
+use crate::backend::LockTaker;
 use crate::fs::FileId;
 use crate::process::ProcessRef;
 
 /// Whether `process` has `file` open with the lock on it; `None` if we may not see its files.
-pub(crate) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
+pub(crate) fn holds_lock(process: &ProcessRef, file: FileId) -> Option<bool> {
     let pid = process.pid();
     let entries = match fs::read_dir(format!("/proc/{pid}/fdinfo")) {
         Ok(entries) => entries,
@@ -41,7 +42,7 @@ pub(crate) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
 }
 
 /// Whether this descriptor of `process` is `file`, with the lock on it.
-pub(crate) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
+pub(crate) fn holds_lock_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
     let locked = locked_file(process.pid(), &fd.to_string());
     // The process lives after the reading, so the fact is about it (rule 6).
     locked.is_ok_and(|locked| locked == Some(file)) && process.is_alive()
@@ -49,7 +50,7 @@ pub(crate) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
 
 /// Whether `process` has a lock on a file that `fits`, by its current path and its identity. Files that we may not see do
 /// not count.
-pub(crate) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bool) -> bool {
+pub(crate) fn holds_any_lock(process: &ProcessRef, fits: &dyn Fn(FileId, &Path) -> bool) -> bool {
     let pid = process.pid();
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
     let held = entries.into_iter().flatten().flatten().any(|entry| {
@@ -66,17 +67,9 @@ pub(crate) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bo
     held && process.is_alive()
 }
 
-/// A living process that took a lock.
-pub(crate) struct Taker {
-    pub(crate) process: ProcessRef,
-    /// Whether a descriptor with the lock was seen. If we may not see its files, the kernel only gives a pid, which may be
-    /// reused.
-    pub(crate) proven: bool,
-}
-
 /// The living processes that took the lock on `file`, proven takers first.
-pub(crate) fn takers(file: FileId) -> Vec<Taker> {
-    let mut takers: Vec<Taker> = Vec::new();
+pub(crate) fn lock_takers(file: FileId) -> Vec<LockTaker> {
+    let mut takers: Vec<LockTaker> = Vec::new();
     for entry in flocks() {
         let known = takers.iter().any(|taker| taker.process.pid() == entry.pid);
         if entry.ino != file.ino || known {
@@ -85,7 +78,7 @@ pub(crate) fn takers(file: FileId) -> Vec<Taker> {
         let Ok(process) = ProcessRef::open(entry.pid) else {
             continue;
         };
-        let proven = match holds(&process, file) {
+        let proven = match holds_lock(&process, file) {
             Some(true) => true,
             // The taker is dead, and this process has its pid (rule 6).
             Some(false) => continue,
@@ -93,7 +86,7 @@ pub(crate) fn takers(file: FileId) -> Vec<Taker> {
         };
         let named = || entry.dev == file.dev && flocks().contains(&entry) && process.is_alive();
         if proven || named() {
-            takers.push(Taker { process, proven });
+            takers.push(LockTaker { process, proven });
         }
     }
     takers.sort_by_key(|taker| !taker.proven);
@@ -102,17 +95,18 @@ pub(crate) fn takers(file: FileId) -> Vec<Taker> {
 
 /// The processes that have the lock on `file`, including those that inherited it. Checks every process that `may_be`
 /// selects and that we may see.
-pub(crate) fn holders(
+pub(crate) fn lock_holders(
     file: FileId,
-    may_be: impl Fn(u32) -> bool,
-) -> impl Iterator<Item = ProcessRef> {
-    fs::read_dir("/proc")
+    may_be: &dyn Fn(u32) -> bool,
+) -> Box<dyn Iterator<Item = ProcessRef> + '_> {
+    let holders = fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(move |&pid| may_be(pid))
         .filter_map(|pid| ProcessRef::open(pid).ok())
-        .filter(move |process| holds(process, file) == Some(true))
+        .filter(move |process| holds_lock(process, file) == Some(true));
+    Box::new(holders)
 }
 
 /// The file behind a link of `/proc`, without a request to its file system, which may not answer.

@@ -9,9 +9,9 @@ mod child_search;
 mod confinement;
 mod descriptors;
 mod far_end;
-pub(crate) mod file_locks;
+mod file_locks;
 mod files;
-pub mod memory;
+mod memory;
 mod net;
 mod open_files;
 mod orphans;
@@ -35,13 +35,16 @@ pub(crate) use child_search::ChildSearch;
 pub(crate) use confinement::confinement;
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
 pub(crate) use far_end::{
-    Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
+    Channel, FarEnd, Sockets, channel, has_unread_input, has_waiting_connections, pipe_far_end,
+    readers, writers,
 };
+pub(crate) use file_locks::{holds_any_lock, holds_lock, holds_lock_by, lock_holders, lock_takers};
 pub use files::{SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
 pub(crate) use files::{
     anonymous_file, chmod_entry, copy_attributes, descriptor_path, exchange,
     open_dir_of_same_mount, open_entry, reopen,
 };
+pub use memory::{in_large_pages, release_free_memory, release_large_blocks};
 #[cfg(test)]
 pub(crate) use net::each_source;
 pub use net::listens_at;
@@ -60,10 +63,10 @@ pub(crate) use pidfd::{
 };
 pub use procfs::ephemeral_ports;
 pub(crate) use procfs::{
-    Access, age, boot_id, children, children_of_this_process, command_line, command_name,
-    environ_has, environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with,
-    is_kennel, now_in_ticks, pid_namespace, processes, resident, session_of, since, sockets_of,
-    stat, stream_identity, this_program, thread_count_of_this_process, user_of, visible_pid,
+    age, boot_id, children, children_of_this_process, command_line, command_name, environ_has,
+    environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with, is_kennel,
+    now_in_ticks, pid_namespace, processes, resident, session_of, since, sockets_of, stat,
+    stream_identity, this_program, thread_count_of_this_process, user_of, visible_pid,
 };
 pub(crate) use reactor::Poller;
 pub(crate) use relations::{

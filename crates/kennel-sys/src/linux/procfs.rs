@@ -14,6 +14,7 @@ use rustix::fs::FileType;
 
 use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, inode, registered_files};
+use crate::backend::Access;
 use crate::process::ProcessStat;
 
 /// Maximum number of attempts to read about a process that the kernel knows.
@@ -315,13 +316,6 @@ fn is_registered(ring: Descriptor, file: &CachedStat, files: &[(u64, u64)]) -> b
     let inodes = |kind| kept.iter().filter_map(move |link| inode(link, kind));
     let mut inodes = inodes("pipe").chain(inodes("socket"));
     inodes.any(|inode| files.iter().any(|(_, known)| *known == inode))
-}
-
-/// The access mode of a descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
 }
 
 /// Whether a process has `file` open for `access`; an error if its descriptors cannot be read.

@@ -9,7 +9,7 @@ use super::file::FileId;
 use super::record::{MAX_LENGTH, Record};
 use crate::duration::rounded;
 use crate::escape;
-use crate::os::file_locks;
+use crate::os;
 use crate::process::ProcessRef;
 
 /// A living process that holds a lock. Displayed: `pid 4711 (notes, for 5 min)`.
@@ -52,11 +52,11 @@ pub(super) fn of_recorded(file: &File) -> Option<Holder> {
     let Some(holder) = by_record else {
         return by_kernel(id);
     };
-    match file_locks::holds(&holder.process, id) {
+    match os::holds_lock(&holder.process, id) {
         Some(true) => Some(holder),
         Some(false) => by_kernel(id),
         // We may not see its files: the record counts unless another process is seen to have the lock.
-        None => match file_locks::takers(id).into_iter().next() {
+        None => match os::lock_takers(id).into_iter().next() {
             Some(taker) if taker.proven => Some(Holder::unnamed(taker.process)),
             _ => Some(holder),
         },
@@ -69,11 +69,11 @@ pub(super) fn of_unrecorded(file: &File) -> Option<Holder> {
 }
 
 fn by_kernel(id: FileId) -> Option<Holder> {
-    let taker = file_locks::takers(id).into_iter().next();
+    let taker = os::lock_takers(id).into_iter().next();
     let process = match taker {
         Some(taker) if taker.proven => Some(taker.process),
         // A process that inherited the lock holds it too, and the taker may be gone.
-        taker => file_locks::holders(id, |_| true)
+        taker => os::lock_holders(id, &|_| true)
             .next()
             .or(taker.map(|taker| taker.process)),
     };

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::file::FileId;
 use super::{Holder, LockError, Mode, file, holder, legacy};
-use crate::os::file_locks;
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::runtime_dir::{Access, DirError, RuntimeDir};
 
@@ -66,7 +66,7 @@ pub fn holders(
 ) -> Vec<ProcessRef> {
     let file = dir.open_file(name.as_ref(), Access::Read).ok();
     let id = file.and_then(|file| FileId::of(&file).ok());
-    id.map_or_else(Vec::new, |id| file_locks::holders(id, may_be).collect())
+    id.map_or_else(Vec::new, |id| os::lock_holders(id, &may_be).collect())
 }
 
 /// Whether the kernel says that `process` holds the lock `name` in `dir`; `false` if that cannot be seen. Checks the
@@ -78,8 +78,8 @@ pub fn is_held_by(
     first: Option<u32>,
 ) -> bool {
     FileId::within(dir, name.as_ref()).is_ok_and(|id| {
-        first.is_some_and(|fd| file_locks::holds_by(process, fd, id))
-            || file_locks::holds(process, id) == Some(true)
+        first.is_some_and(|fd| os::holds_lock_by(process, fd, id))
+            || os::holds_lock(process, id) == Some(true)
     })
 }
 
@@ -88,7 +88,7 @@ pub fn is_held_by(
 pub fn is_dir_held_by(dir: &RuntimeDir, process: &ProcessRef) -> bool {
     let id = dir.as_fd().try_clone_to_owned().ok();
     let id = id.and_then(|fd| FileId::of(&File::from(fd)).ok());
-    id.is_some_and(|id| file_locks::holds(process, id) == Some(true))
+    id.is_some_and(|id| os::holds_lock(process, id) == Some(true))
 }
 
 /// Whether `process` is a daemon on record in the user's runtime directory: the kernel says that it holds a lock
@@ -99,7 +99,7 @@ pub(crate) fn is_daemon_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
         let file = daemons.existing_subdir(key).ok()??;
         file.open_file(DAEMON_LOCK, Access::Read).ok()
     };
-    file_locks::holds_any(process, |held, path| {
+    os::holds_any_lock(process, &|held, path| {
         let key = path.parent().and_then(Path::file_name);
         let key = key.filter(|_| path.file_name() == Some(OsStr::new(DAEMON_LOCK)));
         key.and_then(lock_of).is_some_and(|file| {
