@@ -57,7 +57,7 @@ pub(crate) fn start_or_use(
     world.used.push(Used {
         service: ProcessRef::open(pid)?,
         _connection: connection,
-        may_end: world.commands.iter().any(|command| command.stops),
+        may_end: world.is_stopping(),
     });
     Ok(format!("service {pid} is used"))
 }
