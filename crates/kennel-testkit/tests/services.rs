@@ -284,6 +284,28 @@ fn a_killed_wardens_services_are_no_strays_if_others_use_them() {
     }
 }
 
+/// On a full disk, no tree is on record.
+#[test]
+fn a_killed_wardens_services_are_spared_without_a_record_of_its_tree() {
+    for used in [true, false] {
+        let scope = Scope::new("unrecorded");
+        let place = places(&scope)[0].clone();
+        let mut served = Served::start(scope, &place, &[], |_| {});
+        let user = used.then(|| served.user());
+        for record in std::fs::read_dir(served.scope.path("trees")).unwrap() {
+            std::fs::remove_file(record.unwrap().path()).unwrap();
+        }
+        served.warden.signal(Signal::KILL).unwrap();
+        let told = served.told();
+        assert!(
+            told.iter().any(|line| line.starts_with("strays ")),
+            "{told:?}"
+        );
+        assert_eq!(served.backend_lives(), used);
+        user.into_iter().for_each(let_go);
+    }
+}
+
 #[test]
 fn where_connections_cannot_be_seen_what_listens_is_kept() {
     for which in 0..2 {

@@ -224,9 +224,10 @@ impl Abandoned {
         abandoned
     }
 
-    fn rules(&self) -> Rules {
+    /// The rules for their processes. `without_record`: the policy for a process that no mark and no record tells of.
+    fn rules(&self, without_record: Detached) -> Rules {
         Rules {
-            policy: self.policy.unwrap_or_default(),
+            policy: self.policy.unwrap_or(without_record),
             sessions: self.sessions.clone(),
             trees: self
                 .trees
@@ -241,25 +242,24 @@ impl Abandoned {
     fn tree_of(&self, identity: &Identity) -> String {
         let mark = TreeMark::of(identity.pid()).map(|mark| mark.cookie);
         let mut cookies = self.trees.iter().map(|(cookie, _)| cookie);
-        let mark = mark.filter(|mark| cookies.clone().any(|cookie| cookie == mark));
+        let is_known =
+            |mark: &String| self.trees.is_empty() || cookies.clone().any(|it| it == mark);
+        let mark = mark.filter(is_known);
         mark.or_else(|| cookies.next().cloned()).unwrap_or_default()
     }
 }
 
-/// The services among the strays and their descendants. Writes their records. Without a record of the warden's tree the
-/// session of the server is unknown: then there are none.
+/// The services among the strays and their descendants. Writes their records. Without a record of the warden's tree, as on a
+/// full disk, only their marks tell the session of the server: a process without one is no service then.
 fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
     let abandoned = Abandoned::on_record(dir);
-    if abandoned.trees.is_empty() {
-        return Vec::new();
-    }
     let mut members = Vec::new();
     for process in strays.iter().filter_map(|&pid| ProcessRef::open(pid).ok()) {
         let below = descendants::below(&process).unwrap_or_default();
         members.extend(below.iter().map(|it| *it.identity()));
         members.push(*process.identity());
     }
-    let services = services::kept_among(&members, &abandoned.rules(), true);
+    let services = services::kept_among(&members, &abandoned.rules(Detached::End), true);
     for &(identity, reason) in &services {
         let _ = Kept::now(identity, reason, &abandoned.tree_of(&identity)).write(dir);
     }
@@ -269,7 +269,7 @@ fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
 /// The services on record from trees that ended before, and those trees.
 fn services_of_ended_trees(dir: BorrowedFd<'_>) -> (Vec<Identity>, Vec<String>) {
     let abandoned = Abandoned::on_record(dir);
-    let services = kept::confirmed_records(dir, &abandoned.rules());
+    let services = kept::confirmed_records(dir, &abandoned.rules(Detached::default()));
     let is_abandoned = |tree: &String| abandoned.trees.iter().any(|(cookie, _)| cookie == tree);
     let mut trees: Vec<String> = services.iter().filter_map(|it| it.tree.clone()).collect();
     trees.retain(|tree| !is_abandoned(tree));
