@@ -30,7 +30,7 @@ pub(crate) struct ElectionDriver {
     shim: Pid,
     hello: Vec<u8>,
     /// A line of the session that is sent together with the hello.
-    greeting: Option<Vec<u8>>,
+    handshake: Option<Vec<u8>>,
     connected_to: Option<kernel::End>,
     /// Input of the connection.
     from: Inbox,
@@ -69,7 +69,7 @@ impl ElectionDriver {
     pub(crate) fn new(
         shim: Pid,
         hello: Vec<u8>,
-        greeting: Option<Vec<u8>>,
+        handshake: Option<Vec<u8>>,
         suspect: Option<Pid>,
         now: Moment,
     ) -> ElectionDriver {
@@ -81,7 +81,7 @@ impl ElectionDriver {
             election: Election::new(known, START_TIMEOUT, now),
             shim,
             hello,
-            greeting,
+            handshake,
             connected_to: None,
             from: Inbox::default(),
             to: Outbox::default(),
@@ -154,13 +154,13 @@ impl ElectionDriver {
         }
         match (end, self.connected_to.take()) {
             (ElectionResult::Connected, Some(connected_to)) => {
-                if self.greeting.is_some() {
+                if self.handshake.is_some() {
                     kernel.occurred(Situation::Greets);
                 }
                 let (from, to) = (std::mem::take(&mut self.from), std::mem::take(&mut self.to));
                 Elected::Connected(
                     DaemonConnection::new(connected_to, from, to),
-                    self.greeting.take(),
+                    self.handshake.take(),
                 )
             }
             (ElectionResult::NotStuck, _) => Elected::NotStuck,
@@ -255,8 +255,8 @@ impl ElectionDriver {
             Step::SendHello => {
                 kernel.unlock_spawn(self.shim);
                 self.to.push(&self.hello, kernel);
-                if let Some(greeting) = &self.greeting {
-                    self.to.push(greeting, kernel);
+                if let Some(handshake) = &self.handshake {
+                    self.to.push(handshake, kernel);
                 }
                 self.flush(kernel);
                 self.wait = Wait::Reply(StuckWatch::new(Patience::First, now), now + CHECK_EVERY);

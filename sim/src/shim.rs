@@ -412,9 +412,9 @@ impl Shim {
                 Elected::Solo => engine::Elected::NoDaemon {
                     why: "no daemon".to_owned(),
                 },
-                Elected::Connected(connection, greeting) => {
+                Elected::Connected(connection, handshake) => {
                     self.new_connection = Some(connection);
-                    engine::Elected::Connected { greeting }
+                    engine::Elected::Connected { handshake }
                 }
             };
             self.handle(Event::Elected(elected), kernel);
@@ -543,7 +543,7 @@ impl Shim {
                 .map(|connection| connection.end.peer),
             Purpose::Attach | Purpose::Return => None,
         };
-        let greeting = match purpose {
+        let handshake = match purpose {
             Purpose::Return => None,
             _ => self
                 .engine
@@ -553,7 +553,7 @@ impl Shim {
         };
         self.purpose = Some(purpose);
         let hello = hello(self.pid, self.app, kernel.settings).line();
-        let election_driver = ElectionDriver::new(self.pid, hello, greeting, suspect, kernel.now);
+        let election_driver = ElectionDriver::new(self.pid, hello, handshake, suspect, kernel.now);
         let left = self.election.replace(election_driver);
         kernel.check(left.is_none(), || "two elections of one shim".to_owned());
     }

@@ -127,7 +127,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         area: Area::Election,
-        mistake: "whoever listens at the socket is the daemon",
+        mistake: "any process that listens at the socket counts as the daemon",
         file: "crates/kennel/src/election/connect.rs",
         text: "(holds && listens_at(socket, key_dir, generation)).then_some(process)",
         instead: "(process.is_alive() && listens_at(socket, key_dir, generation)).then_some(process)",
@@ -136,9 +136,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         area: Area::Election,
-        mistake: "nobody looks at a daemon that is not ready yet",
-        file: "crates/kennel/src/election/newborn.rs",
-        text: "if !self.next_look().is_zero() {",
+        mistake: "a daemon that is not ready yet is never checked",
+        file: "crates/kennel/src/election/starting.rs",
+        text: "if !self.until_next_check().is_zero() {",
         instead: "if self.watch.is_none() {",
         among: (KENNEL, &["--lib"]),
         caught_by: &["a_daemon_stopped_before_it_is_ready_is_ended_and_the_next_one_serves"],

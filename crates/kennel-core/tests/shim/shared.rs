@@ -45,8 +45,8 @@ fn a_greeting_that_went_with_the_hello_is_not_sent_twice() {
     let mut stage = Stage::shared();
     let _ = stage.shim.handle_app_line(INITIALIZE, stage.now);
     stage.advance();
-    let greeting = Some(INITIALIZE.to_vec());
-    stage.handle(Event::Elected(Elected::Connected { greeting }));
+    let handshake = Some(INITIALIZE.to_vec());
+    stage.handle(Event::Elected(Elected::Connected { handshake }));
     assert_eq!(stage.lines_for_upstream(), Vec::<Vec<u8>>::new());
     assert_eq!(stage.shim.client_name(), Some("an app"));
 }

@@ -53,7 +53,7 @@ use server::Server;
 pub(crate) use server::SessionSpec;
 use stderr::StderrQueue;
 
-use crate::election::{FormerKey, Policy, Wanted};
+use crate::election::{ElectionRequest, FormerKey, Policy};
 use crate::lines::{self, Inbox, Outbox, buffer_pool};
 use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
@@ -88,15 +88,15 @@ impl Sharing {
         }
     }
 
-    fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
-        Wanted {
+    fn wanted(&self, suspect: Option<ProcessRef>) -> ElectionRequest {
+        ElectionRequest {
             key: self.key.clone(),
             former: Arc::clone(&self.former),
             hello: Arc::clone(&self.hello),
             policy: self.policy,
             start_timeout: self.start_timeout,
             suspect,
-            greeting: None,
+            handshake: None,
         }
     }
 }

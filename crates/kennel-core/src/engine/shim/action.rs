@@ -76,7 +76,7 @@ pub enum Elected {
     /// A new connection to a daemon. The driver keeps it until [`Action::UseConnection`] or [`Action::DropConnection`].
     Connected {
         /// The line of the session that was sent together with the hello.
-        greeting: Option<Vec<u8>>,
+        handshake: Option<Vec<u8>>,
     },
     /// The suspected daemon answers: its clients stay connected.
     NotStuck,

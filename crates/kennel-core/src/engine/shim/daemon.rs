@@ -197,9 +197,9 @@ impl Shim {
                 Upstream::Electing => self.wait_for_another_daemon(now),
                 _ => {}
             },
-            Elected::Connected { greeting } => match &self.sharing {
+            Elected::Connected { handshake } => match &self.sharing {
                 Sharing::ForNow(_) => self.return_to(now),
-                Sharing::Shared | Sharing::Dedicated => self.connected(greeting, now),
+                Sharing::Shared | Sharing::Dedicated => self.connected(handshake, now),
             },
             Elected::NoDaemon { why } => match &mut self.sharing {
                 Sharing::ForNow(attempts) => attempts.failed(now),
@@ -220,12 +220,12 @@ impl Shim {
         }
     }
 
-    fn connected(&mut self, greeting: Option<Vec<u8>>, now: Moment) {
+    fn connected(&mut self, handshake: Option<Vec<u8>>, now: Moment) {
         self.actions.push_back(Action::UseConnection);
         self.upstream = Upstream::Attached(Attached::default());
         self.attach();
-        if let Some(greeting) = greeting
-            && self.session.poll_to_upstream() != Some(greeting)
+        if let Some(handshake) = handshake
+            && self.session.poll_to_upstream() != Some(handshake)
         {
             // The daemon got a greeting that the session would not send any more.
             self.daemon_lost(Unsent::Nothing, now);
