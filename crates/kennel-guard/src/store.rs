@@ -116,8 +116,8 @@ impl Store {
         let legacy = self.legacy_locks(|path| legacy::hold(path))?;
         if mode == Mode::Exclusive {
             // The record is written only after all locks were taken (rule 7).
-            let record =
-                Record::of_me(name).map_err(Refusal::io("read the identity of this process"))?;
+            let record = Record::of_this_process(name)
+                .map_err(Refusal::io("read the identity of this process"))?;
             lock.write_record(&record).map_err(Refusal::Lock)?;
         }
         Ok(Held {
@@ -226,7 +226,7 @@ pub struct HeldAt {
 
 impl HeldAt {
     fn new(place: PathBuf, legacy: bool, probe: Probe) -> Option<HeldAt> {
-        let words = probe.by_whom(&place)?;
+        let words = probe.holder_text(&place)?;
         let holder = match probe {
             Probe::Free => None,
             Probe::Held { by } => by,

@@ -41,13 +41,13 @@ impl Shared {
     }
 
     /// Reports an event to the lifetime, and wakes the watch because its deadline may have changed.
-    pub(crate) fn tell(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
+    pub(crate) fn report(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
         news(&mut self.lifetime(), self.now());
         self.waker.wake();
     }
 
-    /// [`tell`](Self::tell) without waking the watch, for events that only postpone the deadline.
-    pub(crate) fn tell_without_waking(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
+    /// [`report`](Self::report) without waking the watch, for events that only postpone the deadline.
+    pub(crate) fn report_without_waking(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
         news(&mut self.lifetime(), self.now());
     }
 
@@ -262,7 +262,7 @@ mod tests {
             }
         });
         drop(watcher.unwrap());
-        shared.tell(|lifetime, now| lifetime.advance(now));
+        shared.report(|lifetime, now| lifetime.advance(now));
     }
 
     #[test]

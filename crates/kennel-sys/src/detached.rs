@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Which detached processes outlive their server's tree. A process is detached if it left the server's session (`setsid`).
+/// The detached processes that outlive their server's tree. A process is detached if it left the server's session
+/// (`setsid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Detached {
     /// Processes that listen on a socket and serve a process outside the tree, and known services (`gpg-agent`, `adb`,

@@ -108,7 +108,7 @@ pub fn state() -> String {
         .iter()
         .map(u32::to_string)
         .collect();
-    let limit = limits::before().map_or_else(|| "-".to_owned(), limit_text);
+    let limit = limits::original_limit().map_or_else(|| "-".to_owned(), limit_text);
     format!("elders={},limit={limit}", elders.join("."))
 }
 
@@ -123,7 +123,7 @@ pub fn restore(word: &str) -> io::Result<()> {
     let elders = field("elders").unwrap_or_default().split('.');
     tree::remain_subreaper(elders.filter_map(|pid| pid.parse().ok()).collect())?;
     if let Some((soft, hard)) = field("limit").and_then(|limit| limit.split_once('/')) {
-        limits::raised_from(soft.parse().ok(), hard.parse().ok());
+        limits::record_original(soft.parse().ok(), hard.parse().ok());
     }
     Ok(())
 }

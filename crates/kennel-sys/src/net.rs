@@ -27,7 +27,7 @@ pub(crate) enum TcpState {
     Listen,
 }
 
-/// Which TCP sockets to list.
+/// The TCP sockets to list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Query {
     pub(crate) state: TcpState,

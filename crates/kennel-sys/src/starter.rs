@@ -209,7 +209,7 @@ pub fn capture() -> io::Result<Starter> {
     let mut line = vec![parent];
     let app_gone = loop {
         let youngest = line.last().expect("starts with the parent");
-        if line.len() > MAX_LAUNCHERS || !stdio.passed_on_by(youngest) {
+        if line.len() > MAX_LAUNCHERS || !stdio.inherited_from(youngest) {
             break false;
         }
         // If a launcher ends at this moment, its exit event or an adoption follows.
@@ -279,7 +279,7 @@ impl Stdio {
 
     /// Whether `ancestor` has the same stdin, and only passed it on. A terminal or a file proves nothing: many processes
     /// have it.
-    fn passed_on_by(&self, ancestor: &ProcessRef) -> bool {
+    fn inherited_from(&self, ancestor: &ProcessRef) -> bool {
         let Some(ours) = self.input else {
             return false;
         };

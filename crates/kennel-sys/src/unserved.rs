@@ -139,7 +139,7 @@ pub fn mount_points() -> Vec<PathBuf> {
 }
 
 /// The remedy if the processes of this machine cannot be seen.
-pub const HOW_TO_SEE_PROCESSES: &str = "use a platform that kennel serves";
+pub const FIX_FOR_HIDDEN_PROCESSES: &str = "use a platform that kennel serves";
 /// Unknown on this platform.
 pub const SYSTEM_DIRECTORIES: &[&str] = &[];
 /// Unknown on this platform.
@@ -154,7 +154,7 @@ pub(crate) enum Access {
 
 /// The facts about an orphan.
 #[derive(Debug)]
-pub(crate) struct OrphanLook;
+pub(crate) struct OrphanFacts;
 
 /// Connections of sockets.
 #[derive(Debug)]
@@ -244,7 +244,7 @@ impl Waker {
     }
 }
 
-/// What a reactor waits with: nothing.
+/// The state of a reactor: none.
 #[derive(Debug)]
 pub(crate) struct Poller(Never);
 
@@ -277,7 +277,7 @@ pub(crate) mod file_locks {
     use crate::process::ProcessRef;
 
     /// A living process that took a lock.
-    pub(crate) struct Taker {
+    pub(crate) struct LockOwner {
         pub(crate) process: ProcessRef,
         pub(crate) proven: bool,
     }
@@ -286,7 +286,7 @@ pub(crate) mod file_locks {
         holds(&ProcessRef, FileId) -> Option<bool> = None;
         holds_by(&ProcessRef, u32, FileId) -> bool = false;
         holds_any(&ProcessRef, impl Fn(FileId, &Path) -> bool) -> bool = false;
-        takers(FileId) -> Vec<Taker> = Vec::new();
+        owners_of(FileId) -> Vec<LockOwner> = Vec::new();
         holders(FileId, impl Fn(u32) -> bool) -> impl Iterator<Item = ProcessRef> =
             std::iter::empty();
     }

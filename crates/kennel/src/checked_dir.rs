@@ -23,8 +23,8 @@ pub(crate) struct CheckedDir {
 }
 
 impl CheckedDir {
-    /// The directory at `path`; `None` if there is none. Every directory on the way, and every link that is followed,
-    /// must belong to this user or root. The error names the one that does not.
+    /// Opens the directory at `path`; `None` if it does not exist. Every directory on the way, and every link that is
+    /// followed, must belong to this user or root. The error names the one that does not.
     pub(crate) fn open(path: &Path) -> Result<Option<CheckedDir>, String> {
         let mut parents = vec![CheckedDir::root()?];
         let mut steps = steps(path);
@@ -61,7 +61,7 @@ impl CheckedDir {
         Ok(parents.pop())
     }
 
-    /// A directory in this one that belongs to this user; `None` if there is none. A link is refused.
+    /// Opens a subdirectory that belongs to this user; `None` if it does not exist. A link is refused.
     pub(crate) fn subdir(&self, name: impl AsRef<OsStr>) -> Result<Option<CheckedDir>, String> {
         let name = name.as_ref();
         let path = self.path.join(name);

@@ -34,7 +34,7 @@ pub(crate) enum Part {
     /// An MCP server that answers every request with its pid.
     Server,
     /// A server that ignores the end of its stdin and SIGTERM, and has a detached process.
-    Stubborn,
+    IgnoresStop,
 }
 
 impl Part {
@@ -42,7 +42,7 @@ impl Part {
     pub(crate) fn called(word: &OsStr) -> Option<Part> {
         match word.to_str()? {
             "server" => Some(Part::Server),
-            "stubborn" => Some(Part::Stubborn),
+            "stubborn" => Some(Part::IgnoresStop),
             _ => None,
         }
     }
@@ -123,7 +123,7 @@ fn share_a_server(dir: &Path) -> io::Result<Vec<Session>> {
     for _ in 0..APPS {
         sessions.push(Session::begin(dir, Part::Server, true)?);
     }
-    let (server, daemon) = (the_one_server(&mut sessions)?, daemon_of(dir)?);
+    let (server, daemon) = (single_server(&mut sessions)?, daemon_of(dir)?);
     demo_line!(
         "   running:  {APPS} sessions, one daemon ({}), one server ({})",
         daemon.pid(),
@@ -134,11 +134,11 @@ fn share_a_server(dir: &Path) -> io::Result<Vec<Session>> {
 
 fn kill_the_server(sessions: &mut [Session]) -> io::Result<()> {
     demo_line!("\n2. The server is killed with -9. All sessions go on with a new one.")?;
-    let server = the_one_server(sessions)?;
+    let server = single_server(sessions)?;
     let killed = Instant::now();
     server.signal(Signal::KILL)?;
     server.wait(Some(STEP_TIMEOUT))?;
-    let new = the_one_server(sessions)?;
+    let new = single_server(sessions)?;
     demo_line!(
         "   server {} -> {}, all {APPS} answering again after {}",
         server.pid(),
@@ -153,7 +153,7 @@ fn kill_the_daemon(dir: &Path, sessions: &mut [Session]) -> io::Result<()> {
     let killed = Instant::now();
     daemon.signal(Signal::KILL)?;
     daemon.wait(Some(STEP_TIMEOUT))?;
-    the_one_server(sessions)?;
+    single_server(sessions)?;
     demo_line!(
         "   daemon {} -> {}, all {APPS} answering again after {}",
         daemon.pid(),
@@ -167,7 +167,7 @@ fn kill_an_app(dir: &Path) -> io::Result<()> {
         "\n4. An app is killed with -9 while another process keeps its pipe open, so that EOF never comes;"
     )?;
     demo_line!("   and its server ignores SIGTERM and has a detached process of its own.")?;
-    let stubborn = Session::begin(dir, Part::Stubborn, false)?;
+    let stubborn = Session::begin(dir, Part::IgnoresStop, false)?;
     let everyone = stubborn.tree()?;
     let pids = everyone.iter().map(|process| process.pid().to_string());
     demo_line!(
@@ -208,7 +208,7 @@ fn await_end(process: &ProcessRef) -> io::Result<()> {
 }
 
 /// The one server that answers all of these sessions.
-fn the_one_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
+fn single_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
     let mut servers = Vec::new();
     for session in sessions {
         servers.push(session.server()?);
@@ -239,7 +239,7 @@ impl Session {
         let (part, stderr) = match part {
             Part::Server => ("server", Stdio::inherit()),
             // A session whose app is gone reports that on stderr; the demo shows it itself.
-            Part::Stubborn => ("stubborn", Stdio::null()),
+            Part::IgnoresStop => ("stubborn", Stdio::null()),
         };
         let share = if shared { "always" } else { "never" };
         let program = std::env::current_exe()?;
@@ -378,7 +378,7 @@ fn daemons_of(dir: &Path) -> io::Result<Vec<ProcessRef>> {
 
 /// Runs as one of the demo's servers.
 pub(crate) fn run_part(part: Part) -> ExitCode {
-    if let Part::Stubborn = part {
+    if let Part::IgnoresStop = part {
         let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
         let detached = Command::new("setsid")
             .args(["sleep", "1000"])

@@ -4,7 +4,7 @@
 use crate::timers;
 
 /// Variables without a flag, in alphabetical order. Some are only for the tests and builds of this project.
-const OTHERS: &[&str] = &[
+const WITHOUT_FLAG: &[&str] = &[
     "KENNEL_BENCH_PEERS",
     "KENNEL_BUILD_STAMP",
     "KENNEL_FEATURES_OFF",
@@ -34,7 +34,7 @@ pub(crate) struct Unknown {
 /// The variables of this process that begin with `KENNEL_` and have no effect, in order. Their values are not read.
 pub(crate) fn unknown() -> Vec<Unknown> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    among(names.filter(|name| name.starts_with("KENNEL_")))
+    unknown_among(names.filter(|name| name.starts_with("KENNEL_")))
 }
 
 /// Warns about names that are probably misspelled; other names may belong to another program called Kennel.
@@ -46,11 +46,11 @@ pub(crate) fn warn_of_misspelled() {
     }
 }
 
-fn among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
+fn unknown_among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
     let known: Vec<String> = timers::TIMERS
         .iter()
         .map(|timer| timers::variable(timer.name))
-        .chain(OTHERS.iter().map(|name| (*name).to_owned()))
+        .chain(WITHOUT_FLAG.iter().map(|name| (*name).to_owned()))
         .collect();
     let unknown = names.filter(|name| !known.contains(name));
     let mut unknown: Vec<Unknown> = unknown
@@ -96,7 +96,7 @@ mod tests {
         let names = names
             .into_iter()
             .chain(["KENNEL_SOMETHING_ELSE", "KENNEL_DETACHED"]);
-        let unknown = among(names.map(str::to_owned));
+        let unknown = unknown_among(names.map(str::to_owned));
         let told: Vec<(&str, Option<&str>)> = unknown
             .iter()
             .map(|unknown| (unknown.name.as_str(), unknown.meant.as_deref()))

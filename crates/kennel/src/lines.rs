@@ -66,7 +66,7 @@ pub(crate) fn memory_of(length: usize, capacity: usize) -> usize {
 }
 
 /// Frees the buffer of a line, or pools it if it is a large one.
-pub(crate) fn give_back(bytes: Vec<u8>) {
+pub(crate) fn release_buffer(bytes: Vec<u8>) {
     if bytes.capacity() == LARGE_BUFFER {
         buffer_pool::put(bytes);
     }

@@ -51,7 +51,7 @@ impl Printed {
     pub(crate) fn line(&mut self, line: &[u8], now: Instant) -> Option<TextLine> {
         let line = line.trim_ascii();
         let is_hidden = std::mem::take(&mut self.hides_next);
-        if is_hidden || line.is_empty() || is_meant_as_message(line) {
+        if is_hidden || line.is_empty() || looks_like_message(line) {
             return None;
         }
         let skipped = self.quota.next(now)?;
@@ -79,7 +79,7 @@ impl TextLine {
 }
 
 /// Whether a line is JSON-RPC, valid or not; such a line may contain private data and is not logged.
-fn is_meant_as_message(line: &[u8]) -> bool {
+fn looks_like_message(line: &[u8]) -> bool {
     const NAME: &[u8] = b"\"jsonrpc\"";
     matches!(line[0], b'{' | b'[') && line.windows(NAME.len()).any(|part| part == NAME)
 }

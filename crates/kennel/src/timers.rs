@@ -61,7 +61,7 @@ pub(crate) struct Timers {
 
 /// The values in force.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settled {
+pub(crate) struct TimerValues {
     pub(crate) linger: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) max_idle: Duration,
@@ -153,9 +153,9 @@ impl Timers {
         }
     }
 
-    pub(crate) fn settle(&self) -> Result<Settled, String> {
+    pub(crate) fn resolve(&self) -> Result<TimerValues, String> {
         let seconds = Duration::from_secs;
-        Ok(Settled {
+        Ok(TimerValues {
             linger: value("linger", &self.linger, time)?,
             grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
             max_idle: value("max-idle", &self.max_idle, max_idle)?.unwrap_or(lifetime::MAX_IDLE),

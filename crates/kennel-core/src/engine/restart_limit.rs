@@ -8,15 +8,15 @@ use crate::time::Moment;
 
 /// Maximum number of servers in a row that exit before their first response. After that, the next one starts only on
 /// request.
-const FRUITLESS: u32 = 5;
+const MAX_UNANSWERED: u32 = 5;
 /// How long a restart counts for the backoff.
-const WITHIN: Duration = Duration::from_secs(60);
+const BACKOFF_WINDOW: Duration = Duration::from_secs(60);
 /// Backoff before the second restart; it doubles with each further one. The first restart does not wait.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Maximum backoff after a server that had answered: an app should not notice more.
-const LONGEST_AFTER_WORK: Duration = Duration::from_millis(500);
+const MAX_BACKOFF_AFTER_ANSWER: Duration = Duration::from_millis(500);
 /// Maximum backoff after a server that had not answered: it is broken until a person fixes it.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Recent restarts, and when the next one is allowed.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl RestartLimit {
     /// Records a lost server; `answered`: it had answered a request. Returns when the next one starts. `None`: it
     /// starts only on request, and not before [`retry_at`](Self::retry_at).
     pub fn lost(&mut self, now: Moment, answered: bool) -> Option<Moment> {
-        let is_old = |start: &Moment| now - *start >= WITHIN;
+        let is_old = |start: &Moment| now - *start >= BACKOFF_WINDOW;
         while self.restarts.front().is_some_and(is_old) {
             self.restarts.pop_front();
         }
@@ -40,10 +40,10 @@ impl RestartLimit {
             false => self.fruitless.saturating_add(1),
         };
         let earlier = self.restarts.len();
-        let after_work = backoff(earlier).min(LONGEST_AFTER_WORK);
+        let after_work = backoff(earlier).min(MAX_BACKOFF_AFTER_ANSWER);
         // Earlier servers that answered say nothing against this one: only failures in a row count.
         let failed_before = self.fruitless.saturating_sub(1) as usize;
-        let after_failures = backoff(earlier.min(failed_before)).min(LONGEST);
+        let after_failures = backoff(earlier.min(failed_before)).min(MAX_BACKOFF);
         let wait = after_work.max(after_failures);
         self.restarts.push_back(now + wait);
         self.not_before = Some(now + wait);
@@ -51,7 +51,7 @@ impl RestartLimit {
         if self.restarts.len() > 16 {
             self.restarts.pop_front();
         }
-        (self.fruitless <= FRUITLESS).then_some(now + wait)
+        (self.fruitless <= MAX_UNANSWERED).then_some(now + wait)
     }
 
     /// The time before which not even a request starts a server.
@@ -66,7 +66,7 @@ impl RestartLimit {
 
     /// Whether no restart counts any more.
     pub fn is_forgotten(&self, now: Moment) -> bool {
-        let is_old = |start: &Moment| now - *start >= WITHIN;
+        let is_old = |start: &Moment| now - *start >= BACKOFF_WINDOW;
         self.restarts.iter().all(is_old)
     }
 }
@@ -110,10 +110,10 @@ mod tests {
             now = limit.next_attempt(now);
             assert_eq!(limit.lost(now, false), None);
         }
-        assert!(limit.next_attempt(now) - now <= LONGEST);
+        assert!(limit.next_attempt(now) - now <= MAX_BACKOFF);
         // One that works again has the short waits.
         let next = limit.lost(now, true).expect("it starts by itself");
-        assert!(next - now <= LONGEST_AFTER_WORK);
+        assert!(next - now <= MAX_BACKOFF_AFTER_ANSWER);
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn losses_count_for_a_minute() {
         let (_, mut limit) = waits(true, 5);
-        let later = Moment::START + WITHIN + LONGEST;
+        let later = Moment::START + BACKOFF_WINDOW + MAX_BACKOFF;
         assert!(limit.is_forgotten(later));
         assert_eq!(limit.lost(later, true), Some(later));
     }

@@ -112,7 +112,7 @@ impl Control {
         let (word, _) = split(line)?;
         Some(match word {
             b"again" => Control::Again,
-            _ => of_both(word),
+            _ => parse_common(word),
         })
     }
 
@@ -127,7 +127,7 @@ impl Control {
             b"solo" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Solo),
             b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
             b"stderr" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Stderr),
-            _ => of_both(word),
+            _ => parse_common(word),
         })
     }
 }
@@ -142,7 +142,7 @@ fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// A control message that both sides may send.
-fn of_both(word: &[u8]) -> Control {
+fn parse_common(word: &[u8]) -> Control {
     match word {
         b"ping" => Control::Ping,
         b"pong" => Control::Pong,

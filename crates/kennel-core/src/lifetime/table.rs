@@ -85,7 +85,7 @@ pub(super) enum Response {
     Stay,
 
     /// Another state.
-    Go(State),
+    ChangeTo(State),
 
     /// The verdict.
     End(Reason),
@@ -122,7 +122,7 @@ pub(super) const fn timers(state: State) -> &'static [Timer] {
 /// it.
 #[rustfmt::skip]
 pub(super) const fn respond(state: State, event: Event) -> Response {
-    use Response::{End, EndIfDue, Go, Stay};
+    use Response::{End, EndIfDue, ChangeTo, Stay};
     use Event::*;
     use Reason as R;
     use State::*;
@@ -130,20 +130,20 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
     match (state, event) {
         (Serving,        Arrival)       => Stay,
         (Serving,        Departure)     => Stay,
-        (Serving,        LastDeparture) => Go(Idle),
+        (Serving,        LastDeparture) => ChangeTo(Idle),
         (Serving,        Traffic)       => Stay,
-        (Serving,        OwnerGone)     => Go(ServingUnowned),
-        (Serving,        ServerExited)  => Go(Down),
+        (Serving,        OwnerGone)     => ChangeTo(ServingUnowned),
+        (Serving,        ServerExited)  => ChangeTo(Down),
         (Serving,        ServerStarted) => Stay,
         (Serving,        StopAsked)     => End(R::StopAsked),
         (Serving,        Advance)          => EndIfDue,
 
         (ServingUnowned, Arrival)       => Stay,
         (ServingUnowned, Departure)     => Stay,
-        (ServingUnowned, LastDeparture) => Go(Abandoned),
+        (ServingUnowned, LastDeparture) => ChangeTo(Abandoned),
         (ServingUnowned, Traffic)       => Stay,
         (ServingUnowned, OwnerGone)     => Stay,
-        (ServingUnowned, ServerExited)  => Go(DownUnowned),
+        (ServingUnowned, ServerExited)  => ChangeTo(DownUnowned),
         (ServingUnowned, ServerStarted) => Stay,
         (ServingUnowned, StopAsked)     => End(R::StopAsked),
         (ServingUnowned, Advance)          => EndIfDue,
@@ -152,9 +152,9 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Down,           Departure)     => Stay,
         (Down,           LastDeparture) => End(R::ServerExited),
         (Down,           Traffic)       => Stay,
-        (Down,           OwnerGone)     => Go(DownUnowned),
+        (Down,           OwnerGone)     => ChangeTo(DownUnowned),
         (Down,           ServerExited)  => Stay,
-        (Down,           ServerStarted) => Go(Serving),
+        (Down,           ServerStarted) => ChangeTo(Serving),
         (Down,           StopAsked)     => End(R::StopAsked),
         (Down,           Advance)          => EndIfDue,
 
@@ -164,21 +164,21 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (DownUnowned,    Traffic)       => Stay,
         (DownUnowned,    OwnerGone)     => Stay,
         (DownUnowned,    ServerExited)  => Stay,
-        (DownUnowned,    ServerStarted) => Go(ServingUnowned),
+        (DownUnowned,    ServerStarted) => ChangeTo(ServingUnowned),
         (DownUnowned,    StopAsked)     => End(R::StopAsked),
         (DownUnowned,    Advance)          => EndIfDue,
 
-        (Idle,           Arrival)       => Go(Serving),
+        (Idle,           Arrival)       => ChangeTo(Serving),
         (Idle,           Departure)     => Stay,
         (Idle,           LastDeparture) => Stay, // cannot be: nobody is there to leave
         (Idle,           Traffic)       => Stay,
-        (Idle,           OwnerGone)     => Go(Abandoned),
+        (Idle,           OwnerGone)     => ChangeTo(Abandoned),
         (Idle,           ServerExited)  => End(R::ServerExited),
         (Idle,           ServerStarted) => Stay,
         (Idle,           StopAsked)     => End(R::StopAsked),
         (Idle,           Advance)          => EndIfDue,
 
-        (Abandoned,      Arrival)       => Go(ServingUnowned),
+        (Abandoned,      Arrival)       => ChangeTo(ServingUnowned),
         (Abandoned,      Departure)     => Stay,
         (Abandoned,      LastDeparture) => Stay, // cannot be: nobody is there to leave
         (Abandoned,      Traffic)       => Stay,

@@ -4,14 +4,14 @@ use super::table::{Event, State};
 use super::{ClientId, Lifetime, Liveness, Owner, Policy, Reason};
 use crate::time::Moment;
 
-use Cell::{End, Go, Stay};
+use Cell::{ChangeTo, End, Stay};
 use Expected::{Linger, Server, Silence, Stop};
 use State::{Abandoned, Down, DownUnowned, Ended, Idle, Serving, ServingUnowned};
 
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     Stay,
-    Go(State),
+    ChangeTo(State),
     End(Expected),
 }
 
@@ -47,12 +47,12 @@ const COLUMNS: [Column; 10] = [
 #[rustfmt::skip]
 const GRID: [(State, [Cell; 10]); 7] = [
     //                arrival             departure  last departure  traffic  owner gone          server exited    server started      stop asked  tick   at deadline
-    (Serving,        [Stay,               Stay,      Go(Idle),       Stay,    Go(ServingUnowned), Go(Down),        Stay,               End(Stop),  Stay,  End(Silence)]),
-    (ServingUnowned, [Stay,               Stay,      Go(Abandoned),  Stay,    Stay,               Go(DownUnowned), Stay,               End(Stop),  Stay,  End(Silence)]),
-    (Down,           [Stay,               Stay,      End(Server),    Stay,    Go(DownUnowned),    Stay,            Go(Serving),        End(Stop),  Stay,  End(Silence)]),
-    (DownUnowned,    [Stay,               Stay,      End(Server),    Stay,    Stay,               Stay,            Go(ServingUnowned), End(Stop),  Stay,  End(Silence)]),
-    (Idle,           [Go(Serving),        Stay,      Stay,           Stay,    Go(Abandoned),      End(Server),     Stay,               End(Stop),  Stay,  End(Linger)]),
-    (Abandoned,      [Go(ServingUnowned), Stay,      Stay,           Stay,    Stay,               End(Server),     Stay,               End(Stop),  Stay,  End(Expected::Grace)]),
+    (Serving,        [Stay,               Stay,      ChangeTo(Idle),       Stay,    ChangeTo(ServingUnowned), ChangeTo(Down),        Stay,               End(Stop),  Stay,  End(Silence)]),
+    (ServingUnowned, [Stay,               Stay,      ChangeTo(Abandoned),  Stay,    Stay,               ChangeTo(DownUnowned), Stay,               End(Stop),  Stay,  End(Silence)]),
+    (Down,           [Stay,               Stay,      End(Server),    Stay,    ChangeTo(DownUnowned),    Stay,            ChangeTo(Serving),        End(Stop),  Stay,  End(Silence)]),
+    (DownUnowned,    [Stay,               Stay,      End(Server),    Stay,    Stay,               Stay,            ChangeTo(ServingUnowned), End(Stop),  Stay,  End(Silence)]),
+    (Idle,           [ChangeTo(Serving),        Stay,      Stay,           Stay,    ChangeTo(Abandoned),      End(Server),     Stay,               End(Stop),  Stay,  End(Linger)]),
+    (Abandoned,      [ChangeTo(ServingUnowned), Stay,      Stay,           Stay,    Stay,               End(Server),     Stay,               End(Stop),  Stay,  End(Expected::Grace)]),
     (Ended,          [Stay,               Stay,      Stay,           Stay,    Stay,               Stay,            Stay,               Stay,       Stay,  Stay]),
 ];
 
@@ -76,7 +76,7 @@ fn every_state_answers_every_event_as_the_design_says() {
                     assert_eq!(life.state(), state, "{cell}");
                     assert_eq!(life.verdict(), before, "{cell}");
                 }
-                Go(next) => {
+                ChangeTo(next) => {
                     assert_eq!(life.state(), next, "{cell}");
                     assert_eq!(life.verdict(), None, "{cell}");
                 }

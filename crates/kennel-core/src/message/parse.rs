@@ -23,7 +23,7 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
     let mut envelope = Envelope::default();
     match well_formed(line, &mut envelope) {
         Some(()) => envelope.message(),
-        None => parse_with_care(line.bytes, false),
+        None => parse_any(line.bytes, false),
     }
 }
 
@@ -46,7 +46,7 @@ fn parse_further<'a>(
 ) -> Result<Message<'a>, Malformed> {
     let message = match seen {
         Some(envelope) => envelope.message()?,
-        None => parse_with_care(line.bytes, is_exact)?,
+        None => parse_any(line.bytes, is_exact)?,
     };
     // What was looked at while it came is known to have some.
     match seen.is_some() && line.scan.is_some() || has_separators(line.bytes) {
@@ -61,12 +61,12 @@ fn well_formed<'a>(line: Line<'a>, envelope: &mut Envelope<'a>) -> Option<()> {
         return fast_path::envelope(line.bytes, envelope);
     };
     let mut scan = scan.clone();
-    scan.look_at(line.bytes);
+    scan.scan(line.bytes);
     scan.envelope(line.bytes, envelope)
 }
 
 /// Any line, and what is wrong with it.
-fn parse_with_care(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed> {
+fn parse_any(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed> {
     if line.contains(&b'\n') {
         return Err(Malformed::Newline);
     }
@@ -84,7 +84,7 @@ fn parse_with_care(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed
     }
 }
 
-/// What `params` says of `requestId`, if it is an object that has one.
+/// The `requestId` in `params`, if `params` is an object that has one.
 pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> {
     #[derive(Deserialize)]
     struct Params<'a> {
@@ -106,7 +106,7 @@ pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> 
     Some(Id::new(Part { start, ..part }))
 }
 
-/// What a message says of itself, as far as it does.
+/// The parts of a message's envelope, as far as they are present.
 #[derive(Default)]
 pub(super) struct Envelope<'a> {
     jsonrpc: Option<Part<'a>>,
@@ -124,10 +124,10 @@ pub(super) struct Envelope<'a> {
 #[cold]
 pub(super) fn is_misspelled(key: &[u8]) -> bool {
     // The longest, with a character of two bytes for one of its letters.
-    const LONGEST: usize = "jsonrpc".len() + 1;
+    const MAX_KEY: usize = "jsonrpc".len() + 1;
     let nuls = key.iter().rev().take_while(|byte| **byte == 0).count();
     let meant = &key[..key.len() - nuls];
-    if meant.len() > LONGEST {
+    if meant.len() > MAX_KEY {
         return false;
     }
     let meant = String::from_utf8_lossy(meant).replace('\u{17f}', "s");
@@ -150,7 +150,7 @@ impl<'a> Envelope<'a> {
     }
 
     fn message(&self) -> Result<Message<'a>, Malformed> {
-        if !self.jsonrpc.is_some_and(is_two_point_zero) {
+        if !self.jsonrpc.is_some_and(is_version_2) {
             return Err(Malformed::Shape("its jsonrpc is not \"2.0\""));
         }
         let id = self.id.map(Id::new).transpose()?;
@@ -198,7 +198,7 @@ fn parse_object<'a>(
     let comes_once = for_each_member(object, |key, raw| {
         let mut value = part_of(line, raw);
         if matches!(&*key, "params" | "result") {
-            value.look_inside();
+            value.record_members();
         }
         has_misspelled |= is_misspelled(key.as_bytes());
         let place = envelope.part_mut(key.as_bytes());
@@ -269,7 +269,7 @@ fn parse_batch(line: &str, is_exact: bool) -> Result<Message<'_>, Malformed> {
     }
 }
 
-/// What is answered. A `null` beside the other one does not count: some servers write both.
+/// The outcome of a response. A `null` beside the other member does not count: some servers write both.
 fn outcome<'a>(
     result: Option<Part<'a>>,
     error: Option<Part<'a>>,
@@ -288,7 +288,7 @@ fn outcome<'a>(
     }
 }
 
-fn is_two_point_zero(part: Part<'_>) -> bool {
+fn is_version_2(part: Part<'_>) -> bool {
     let means_it = |text| serde_json::from_str::<String>(text).is_ok_and(|meant| meant == "2.0");
     part.bytes == b"\"2.0\"" || means_it(part.text())
 }
@@ -299,7 +299,7 @@ fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
     Part::new(start, text)
 }
 
-/// Where `text` begins in `line`, of which it is a slice.
+/// Position of `text`, a slice of `line`.
 fn offset(line: &str, text: &str) -> usize {
     text.as_ptr().addr() - line.as_ptr().addr()
 }
@@ -403,7 +403,7 @@ mod tests {
             let long = "\"k\":[0],".repeat(10_000);
             let line = format!(r#"{{"id":7,"result":{{{long}"z":0}},"x":{odd},"y":1}}"#);
             let mut scan = Scan::default();
-            scan.look_at(line.as_bytes());
+            scan.scan(line.as_bytes());
             assert!(scan.is_refused(), "{odd}");
             let (mut outline, read) = scan.outline(line.as_bytes());
             assert!(line.len() - read < 30, "{odd}: {read} of {}", line.len());
@@ -417,13 +417,13 @@ mod tests {
     fn same_both_ways(line: &str) -> Result<(), TestCaseError> {
         let mut scan = Scan::default();
         for end in 0..line.len() {
-            scan.look_at(&line.as_bytes()[..end]);
+            scan.scan(&line.as_bytes()[..end]);
             same_outline(line.as_bytes(), end, &scan)?;
         }
         let in_parts = parse(Line::scanned(line.as_bytes(), &scan));
         prop_assert_eq!(in_parts, parse(line.as_bytes().into()), "{:?}", line);
         if let Some(envelope) = fast(line) {
-            let with_care = parse_with_care(line.as_bytes(), false);
+            let with_care = parse_any(line.as_bytes(), false);
             prop_assert_eq!(envelope.message(), with_care, "{:?}", line);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::repair::{self, RecoveredFields};
-use super::{Key, LONGEST_ID, Malformed, Request, error_reply, notification, quoted, result_reply};
+use super::{Key, MAX_ID, Malformed, Request, error_reply, notification, quoted, result_reply};
 
 /// Maximum number of requests of one session without a response.
 pub const IN_FLIGHT_LIMIT: usize = 10_000;
@@ -125,7 +125,7 @@ pub(crate) fn too_much(id: &[u8]) -> Vec<u8> {
 /// Whether a request has an id or a progress token that is too long to store.
 pub(crate) fn has_long_name(request: &Request<'_>) -> bool {
     let token = || {
-        let token = request.params?.at_if_any(&["_meta", "progressToken"]);
+        let token = request.params?.search_at(&["_meta", "progressToken"]);
         token.ok().flatten()
     };
     // If the whole is short, its parts are.
@@ -170,7 +170,7 @@ pub(crate) fn not_copied(id: &[u8]) -> Vec<u8> {
 /// To a request of an app whose id is too long, standalone or together with other long ids.
 pub(crate) fn long_id(id: &[u8]) -> Vec<u8> {
     let message = format!(
-        "the id is too long: the limit is {LONGEST_ID} bytes, and {LONG_IDS_LIMIT} for all ids in flight that are longer than {NAME_LIMIT}"
+        "the id is too long: the limit is {MAX_ID} bytes, and {LONG_IDS_LIMIT} for all ids in flight that are longer than {NAME_LIMIT}"
     );
     error_reply(id, INVALID_REQUEST, &message, None)
 }

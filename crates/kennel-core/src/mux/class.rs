@@ -1,4 +1,4 @@
-//! Which sessions may share a server.
+//! The class of a session: only sessions of the same class may share a server.
 
 use std::fmt;
 
@@ -79,8 +79,8 @@ impl Class {
         Class::without_version(ClassKind::Private)
     }
 
-    /// Maximum bytes of the parameters of an `initialize` that may share a server. They are sorted and stored while
-    /// other sessions wait; real ones have a few hundred bytes.
+    /// Maximum bytes of the parameters of an `initialize` that may share a server. They are sorted and stored while other
+    /// sessions wait; usual ones have a few hundred bytes.
     const MAX_INITIALIZE: usize = 64 * 1024;
 
     /// The class of this `initialize`. `None`: no version, a duplicate member, or longer than [`Class::MAX_INITIALIZE`].
@@ -238,7 +238,7 @@ impl Envelope {
         let Some(params) = request.params else {
             return Ok(Envelope::None);
         };
-        let Some(version) = params.at_if_any(&["_meta", VERSION])? else {
+        let Some(version) = params.search_at(&["_meta", VERSION])? else {
             return Ok(Envelope::None);
         };
         let capabilities = params.at(&["_meta", CAPABILITIES])?;

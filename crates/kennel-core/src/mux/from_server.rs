@@ -278,7 +278,7 @@ impl Mux {
         if let Outcome::Result(result) = response.outcome
             && let Ok(Some(name)) = result.at(&["_meta", SUBSCRIPTION])
         {
-            named = spelled_alike(&name, &waiter.id);
+            named = in_same_form(&name, &waiter.id);
             edits.push((name, &named));
         }
         let line = raw.with(&edits);
@@ -349,11 +349,11 @@ impl Mux {
                 | "notifications/resources/list_changed",
                 Era::Legacy,
             ) => {
-                self.send_to_clients(self.audience(), raw);
+                self.send_to_clients(self.recipients(), raw);
                 Ok(())
             }
             _ => {
-                let audience = self.without_foreign_tasks(self.audience(), notification);
+                let audience = self.without_foreign_tasks(self.recipients(), notification);
                 self.send_to_clients(audience, raw);
                 Ok(())
             }
@@ -446,8 +446,8 @@ impl Mux {
         let uri = uri.and_then(|uri| uri.string());
         let mut audience = match uri {
             // The only client of a private server gets all notifications.
-            _ if !self.class.is_shared() => self.audience().into_iter().collect(),
-            Some(uri) => self.subscriptions.audience(&uri),
+            _ if !self.class.is_shared() => self.recipients().into_iter().collect(),
+            Some(uri) => self.subscriptions.recipients(&uri),
             None => BTreeSet::new(),
         };
         audience.retain(|client| self.may_get_task_message(*client, notification));
@@ -461,7 +461,7 @@ impl Mux {
     fn is_subscribed(&self, notification: &Notification<'_>) -> bool {
         let may_be = self.class.era() == Era::Modern || !self.class.is_shared();
         let says_so =
-            |params: Part<'_>| !matches!(params.at_if_any(&["_meta", SUBSCRIPTION]), Ok(None));
+            |params: Part<'_>| !matches!(params.search_at(&["_meta", SUBSCRIPTION]), Ok(None));
         may_be && notification.params.is_some_and(says_so)
     }
 
@@ -482,7 +482,7 @@ impl Mux {
                     self.notes.push(Note::Unaddressed(Unaddressed::Task));
                     return Ok(());
                 }
-                let line = raw.with(&[(name, &spelled_alike(&name, id))]);
+                let line = raw.with(&[(name, &in_same_form(&name, id))]);
                 self.send_to_client(client, line);
                 return Ok(());
             }
@@ -533,7 +533,7 @@ pub(super) fn assigned(key: &Key) -> Option<AssignedId> {
 
 /// A client's id in place of an assigned one: as a string if the server made a string of it, as the client would get
 /// it without Kennel.
-fn spelled_alike<'i>(assigned: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
+fn in_same_form<'i>(assigned: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
     match assigned.bytes().starts_with(b"\"") && !id.starts_with(b"\"") {
         true => Cow::Owned([b"\"", id, b"\""].concat()),
         false => Cow::Borrowed(id),

@@ -100,7 +100,7 @@ impl Default for MuxPolicy {
 
 /// Minimum bytes of a line, or of a message of a batch, that goes to several clients as one [`Output::ToClients`]. A
 /// copy for each client would multiply the memory.
-pub const SHARED_FROM: usize = 64 * 1024;
+pub const MIN_SHARED_BYTES: usize = 64 * 1024;
 
 /// An action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,7 +115,7 @@ pub enum Output {
 
     /// Write this line to a client.
     ToClient {
-        /// Which one.
+        /// The client.
         client: ClientId,
         /// Without the newline.
         line: Owned,
@@ -123,7 +123,7 @@ pub enum Output {
 
     /// Write this line to several clients: a long notification, or one message of a long batch.
     ToClients {
-        /// Which ones: at least two.
+        /// The clients: at least two.
         clients: Vec<ClientId>,
         /// Without the newline.
         line: Owned,
@@ -132,7 +132,7 @@ pub enum Output {
     /// Tell this client to use a dedicated server, because it cannot share this one any more. The mux has removed it
     /// and produces no more lines for it.
     Dismiss {
-        /// Which one.
+        /// The client.
         client: ClientId,
         /// Its requests that the server never received.
         unsent: Vec<Key>,
@@ -490,7 +490,7 @@ impl Mux {
 
     /// The clients that get notifications for all: those that completed their handshake. Before the first has, the
     /// client that started it.
-    fn audience(&self) -> Vec<ClientId> {
+    fn recipients(&self) -> Vec<ClientId> {
         let legacy = self.class.is_shared() && self.class.era() == Era::Legacy;
         let gets_messages = |client: &ClientId| match (legacy, self.handshake.confirmed) {
             (false, _) => true,
@@ -537,7 +537,7 @@ impl Mux {
         clients: impl IntoIterator<Item = ClientId>,
         raw: &RawMessage<'_>,
     ) {
-        if raw.line_length() < SHARED_FROM {
+        if raw.line_length() < MIN_SHARED_BYTES {
             for client in clients {
                 self.send_edited(client, raw, &[]);
             }

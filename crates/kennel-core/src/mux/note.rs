@@ -71,7 +71,7 @@ pub enum Unaddressed {
 /// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// One of the clients.
+    /// A client.
     Client(ClientId),
     /// The server.
     Server,

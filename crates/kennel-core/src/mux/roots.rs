@@ -45,7 +45,7 @@ fn are_same(one: &str, other: &str) -> bool {
 /// Maximum bytes of a client's roots that are compared.
 const ROOTS_LIMIT: usize = 1 << 20;
 
-const DIFFERENT: &str = "its roots differ from those of the other clients";
+const ROOTS_DIFFER: &str = "its roots differ from those of the other clients";
 
 impl Mux {
     pub(super) fn roots_from_server(&mut self, line: KeptMessage, server: ServerId, now: Moment) {
@@ -169,7 +169,7 @@ impl Mux {
                 self.server_requests
                     .open(client, About::Roots(Some(line)), Some(server));
             }
-            self.dismiss(client, DIFFERENT);
+            self.dismiss(client, ROOTS_DIFFER);
             return;
         }
         if let Some(server) = server {
@@ -245,7 +245,7 @@ impl Mux {
         let different = different.map(|(client, _)| *client);
         let different: Vec<_> = different.filter(|client| *client != roots_client).collect();
         for client in different {
-            self.dismiss(client, DIFFERENT);
+            self.dismiss(client, ROOTS_DIFFER);
         }
     }
 

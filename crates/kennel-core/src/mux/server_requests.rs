@@ -343,14 +343,14 @@ impl Mux {
             method => match self.recipient(request, method) {
                 Recipient::One(client) => {
                     let params = request.params;
-                    let token = params.map(|it| it.at_if_any(&["_meta", "progressToken"]));
+                    let token = params.map(|it| it.search_at(&["_meta", "progressToken"]));
                     if let Some(Ok(Some(token))) = token
                         && token.bytes().len() <= reply::NAME_LIMIT
                         && let Some(token) = token.key()
                     {
                         self.server_requests.remember_token(token, client);
                     }
-                    let elicitation = params.map(|it| it.at_if_any(&["elicitationId"]));
+                    let elicitation = params.map(|it| it.search_at(&["elicitationId"]));
                     if let Some(Ok(Some(id))) = elicitation
                         && let Some(id) = id.string()
                         && id.len() <= reply::NAME_LIMIT
@@ -511,7 +511,7 @@ impl Mux {
             return;
         };
         if let Outcome::Result(result) = response.outcome
-            && let Ok(Some(task)) = result.at_if_any(&["task", "taskId"])
+            && let Ok(Some(task)) = result.search_at(&["task", "taskId"])
             && let Some(task) = task.string()
             && task.len() <= reply::NAME_LIMIT
         {

@@ -1,4 +1,4 @@
-//! Which protocol era the server has shown: learned from the app's first request, never asked for.
+//! The protocol era of the server. It is learned from the app's first request, and never probed.
 
 use crate::message::{Key, Message, Outcome};
 use crate::mux::{Opening, opening};

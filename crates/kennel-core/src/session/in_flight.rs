@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::message::reply::{IN_FLIGHT_LIMIT, LONG_IDS_LIMIT, NAME_LIMIT};
-use crate::message::{IdBytes, Key, LONGEST_ID, Message, Request, only_same_number};
+use crate::message::{IdBytes, Key, MAX_ID, Message, Request, only_same_number};
 
 use super::progress::{self, Progress};
 use super::queue::Position;
@@ -88,7 +88,7 @@ pub(super) struct PendingRequest {
     kept: Option<Vec<u8>>,
     /// Number of upstreams that may have received it.
     receivers: u32,
-    /// Where its line ends in the bytes sent to the present upstream.
+    /// End of its line within the bytes sent to the present upstream.
     end: u64,
 }
 
@@ -132,14 +132,14 @@ impl PendingRequest {
     }
 }
 
-/// Which requests a lost upstream has certainly not received.
+/// The requests that a lost upstream has certainly not received.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Unsent<'a> {
     /// None: all sent requests may have been received.
     #[default]
     Nothing,
 
-    /// Those with these ids, and those that end beyond the received bytes, newlines included.
+    /// Requests with these ids, and requests that end beyond the received bytes, newlines included.
     Told {
         /// Received by the daemon, and not passed on.
         ids: &'a [Key],
@@ -147,7 +147,7 @@ pub enum Unsent<'a> {
         received: Option<u64>,
     },
 
-    /// Those that end in this many of the last bytes sent, newlines included: these were not written.
+    /// Requests that end within this many of the last bytes, newlines included: these were not written.
     LastBytes(usize),
 }
 
@@ -241,7 +241,7 @@ impl InFlight {
     /// Whether an id of this length can be stored until the response. Short ids always can.
     pub(super) fn has_room_for_id(&self, id: &[u8]) -> bool {
         let length = counted(id);
-        length == 0 || (length <= LONGEST_ID && self.long_ids + length <= LONG_IDS_LIMIT)
+        length == 0 || (length <= MAX_ID && self.long_ids + length <= LONG_IDS_LIMIT)
     }
 
     /// Adds a request whose id is not in use.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::note::LineNote;
 
-/// Something odd that was dealt with. It never quotes a line, which may hold secrets.
+/// An anomaly that the session handled. It never quotes a line, which may contain secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// An anomaly of one message.
@@ -47,7 +47,7 @@ pub enum Note {
     MoreNotes(usize),
 }
 
-/// Who sent a line.
+/// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// The app.

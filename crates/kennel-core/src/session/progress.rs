@@ -92,7 +92,7 @@ impl Progress {
 
 /// The progress token of a request.
 pub(super) fn token(params: Option<Part<'_>>) -> Option<Key> {
-    let token = params?.at_if_any(&["_meta", "progressToken"]);
+    let token = params?.search_at(&["_meta", "progressToken"]);
     token.ok()??.key()
 }
 

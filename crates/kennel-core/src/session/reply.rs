@@ -140,8 +140,8 @@ fn tail_of(detail: &str) -> &str {
 pub(super) fn shortened(name: &str) -> Cow<'static, str> {
     const ENOUGH: usize = 64;
     /// The most frequent methods need no allocation.
-    const USUAL: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "ping"];
-    if let Some(usual) = USUAL.iter().find(|usual| **usual == name) {
+    const FREQUENT_METHODS: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "ping"];
+    if let Some(usual) = FREQUENT_METHODS.iter().find(|usual| **usual == name) {
         return Cow::Borrowed(usual);
     }
     let cut = match name.len() > ENOUGH {

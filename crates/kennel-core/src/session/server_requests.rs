@@ -67,7 +67,7 @@ impl ServerRequests {
         !self.open.is_empty()
     }
 
-    /// Whether so many server requests are open that no more are accepted.
+    /// Whether the maximum number of open server requests is reached.
     pub(super) fn is_full(&self) -> bool {
         self.open.len() >= IN_FLIGHT_LIMIT || self.id_bytes >= SERVER_REQUESTS_LIMIT
     }

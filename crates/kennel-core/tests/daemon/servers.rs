@@ -198,7 +198,7 @@ fn two_servers_that_exit_on_discover_do_not_know_it_and_one_or_a_killed_one_show
             stage.end(opened, ending);
             stage.say(client, "!again");
         }
-        assert_eq!(stage.daemon.knows_modern(), modern, "{endings:?}");
+        assert_eq!(stage.daemon.known_modern(), modern, "{endings:?}");
     }
 }
 
@@ -212,9 +212,9 @@ fn what_an_older_server_showed_is_forgotten_when_its_files_changed() {
         stage.end(opened, ServerExit::Code(1));
         stage.say(client, "!again");
     }
-    assert_eq!(stage.daemon.knows_modern(), Some(false));
+    assert_eq!(stage.daemon.known_modern(), Some(false));
     let (_, outdated) = stage.served("two");
     stage.daemon.handle_files_changed(outdated);
     stage.say(client, INITIALIZE);
-    assert_eq!(stage.daemon.knows_modern(), None);
+    assert_eq!(stage.daemon.known_modern(), None);
 }

@@ -63,7 +63,7 @@ pub(crate) fn confinement(
     if other.is_some_and(|other| !read.equals_but_for_root(other)) {
         return Ok(read);
     }
-    let root = CachedStat::behind_in(&dir, "root")?;
+    let root = CachedStat::of_link_in(&dir, "root")?;
     Ok(Confinement {
         // With the mount: a read-only bind mount of `/` has the device and inode of `/`.
         root: (root.dev, root.ino, root.mount),

@@ -67,7 +67,7 @@ pub(crate) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bo
 }
 
 /// A living process that took a lock.
-pub(crate) struct Taker {
+pub(crate) struct LockOwner {
     pub(crate) process: ProcessRef,
     /// Whether a descriptor with the lock was seen. If we may not see its files, the kernel only gives a pid, which may be
     /// reused.
@@ -75,8 +75,8 @@ pub(crate) struct Taker {
 }
 
 /// The living processes that took the lock on `file`, proven takers first.
-pub(crate) fn takers(file: FileId) -> Vec<Taker> {
-    let mut takers: Vec<Taker> = Vec::new();
+pub(crate) fn owners_of(file: FileId) -> Vec<LockOwner> {
+    let mut takers: Vec<LockOwner> = Vec::new();
     for entry in flocks() {
         let known = takers.iter().any(|taker| taker.process.pid() == entry.pid);
         if entry.ino != file.ino || known {
@@ -93,7 +93,7 @@ pub(crate) fn takers(file: FileId) -> Vec<Taker> {
         };
         let named = || entry.dev == file.dev && flocks().contains(&entry) && process.is_alive();
         if proven || named() {
-            takers.push(Taker { process, proven });
+            takers.push(LockOwner { process, proven });
         }
     }
     takers.sort_by_key(|taker| !taker.proven);
@@ -138,7 +138,7 @@ fn is_locked(pid: u32, fd: &str) -> io::Result<bool> {
     Ok(locks.any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK")))
 }
 
-/// One held `flock` of `/proc/locks`.
+/// A held `flock` in `/proc/locks`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Flock {
     pid: u32,

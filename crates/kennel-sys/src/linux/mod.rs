@@ -50,7 +50,7 @@ pub(crate) use open_files::{
     FileKind, FileStamp, OpenFile, blocked_locks, event_number, inode_number, may_read, open_files,
     open_links, pidfd_target, reads_only, watched_inodes,
 };
-pub(crate) use orphans::{OrphanLook, end as end_orphans, find as find_orphans};
+pub(crate) use orphans::{OrphanFacts, end as end_orphans, find as find_orphans};
 pub(crate) use own_process::{
     close_at_exec_from, die_with_parent, errno, is_first_thread, is_subreaper, outlive_parent,
     require_served, set_errno, set_process_name, set_subreaper,
@@ -82,5 +82,5 @@ pub(crate) use streams::{fill_random, reopen_to_read, reopen_to_write, write_wit
 pub(crate) use waits::{Wait, waits};
 pub use wakers::Waker;
 
-/// What to do where the processes of this machine cannot be seen.
-pub const HOW_TO_SEE_PROCESSES: &str = "mount a /proc of this pid namespace";
+/// The fix if the processes of this machine cannot be listed.
+pub const FIX_FOR_HIDDEN_PROCESSES: &str = "mount a /proc of this pid namespace";

@@ -403,13 +403,13 @@ fn environ(pid: u32) -> io::Result<Vec<u8>> {
 /// The ports that the kernel assigns to outgoing connections: `ip_local_port_range`.
 pub fn ephemeral_ports() -> RangeInclusive<u16> {
     /// The default of Linux.
-    const USUAL: RangeInclusive<u16> = 32768..=60999;
+    const DEFAULT_PORTS: RangeInclusive<u16> = 32768..=60999;
     let text = short_text("/proc/sys/net/ipv4/ip_local_port_range");
     let range = |text: String| {
         let mut numbers = text.split_whitespace().map(str::parse);
         Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
     };
-    text.ok().and_then(range).unwrap_or(USUAL)
+    text.ok().and_then(range).unwrap_or(DEFAULT_PORTS)
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ const RETRY_UNRECORDED: Duration = Duration::from_millis(50);
 const MAX_REPLACEMENTS: usize = 64;
 
 impl FileId {
-    /// The file `name` in `dir`; links are not followed. An error if it has another name too: it may belong to anybody.
+    /// Opens the file `name` in `dir`; links are not followed. Fails if the file has another name too: then another user
+    /// may have created it.
     pub(super) fn within(dir: &RuntimeDir, name: &OsStr) -> io::Result<FileId> {
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if stat.st_nlink != 1 {
@@ -58,11 +59,11 @@ pub(super) fn win(
         brief: RetryTime::of(RETRY),
         further: RetryTime::of(RETRY_UNRECORDED),
     };
-    win_with_retries(path, mode, open, holder_of, retries)
+    acquire_with_retries(path, mode, open, holder_of, retries)
 }
 
 /// [`win`] for callers that retry later: it does not retry, and does not look for the holder.
-pub(super) fn win_without_retry(
+pub(super) fn acquire_without_retry(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
@@ -71,10 +72,10 @@ pub(super) fn win_without_retry(
         brief: RetryTime::of(Duration::ZERO),
         further: RetryTime::of(Duration::ZERO),
     };
-    win_with_retries(path, mode, open, |_| None, retries)
+    acquire_with_retries(path, mode, open, |_| None, retries)
 }
 
-fn win_with_retries(
+fn acquire_with_retries(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,

@@ -37,7 +37,7 @@ const CREATED: &str = "Access::Create leaves no file missing";
 /// The mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// One holder, which may write a record.
+    /// A single holder, which may write a record.
     Exclusive,
     /// Any number of holders, but no exclusive one. They write no record, because they would overwrite each other's. The
     /// kernel still knows them.
@@ -83,7 +83,7 @@ impl Lock {
         mode: Mode,
     ) -> Result<Option<Lock>, LockError> {
         let path = dir.path().join(name.as_ref());
-        match file::win_without_retry(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
+        match file::acquire_without_retry(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
             Ok(file) => Ok(Some(Lock::held(file.expect(CREATED), path, mode, false))),
             Err(LockError::Held { .. }) => Ok(None),
             Err(error) => Err(error),

@@ -36,10 +36,10 @@ impl Probe {
     }
 
     /// The holder as text that completes "held by": a pid, or how to find it.
-    pub fn by_whom(&self, path: &Path) -> Option<String> {
+    pub fn holder_text(&self, path: &Path) -> Option<String> {
         match self {
             Probe::Free => None,
-            Probe::Held { by } => Some(super::error::by_whom(path, by.as_ref())),
+            Probe::Held { by } => Some(super::error::holder_text(path, by.as_ref())),
         }
     }
 }

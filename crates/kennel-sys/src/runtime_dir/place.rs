@@ -10,7 +10,7 @@ use super::gate::our_uid;
 /// The variable that names another runtime directory, for tests and containers.
 pub const OVERRIDE: &str = "KENNEL_RUNTIME_DIR";
 
-/// Where a path comes from, which decides the advice in errors.
+/// The origin of a path, which decides the advice in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// From the uid.

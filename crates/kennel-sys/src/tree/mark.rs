@@ -21,7 +21,7 @@ pub(super) struct TreeMark {
 /// The values that decide whether a process is a kept service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// Which detached processes are kept.
+    /// The detached processes that are kept.
     pub(super) policy: Detached,
     /// The session that the server leads: a process in another one is detached.
     pub(super) session: u32,

@@ -26,7 +26,7 @@ use crate::process::ProcessRef;
 /// Maximum number of ancestors to search.
 const MAX_ANCESTORS: usize = 64;
 
-/// Which tree the environment of a process names.
+/// The tree that the environment of a process names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     This,

@@ -1,4 +1,4 @@
-//! One server with all its descendants, held by a **warden** and ended as a whole (rule 2).
+//! A server with all its descendants, held by a **warden** and ended as a whole (rule 2).
 //!
 //! ```text
 //! served process (shim or daemon, a subreaper) ── warden (a subreaper) ── server ── its descendants

@@ -39,7 +39,7 @@ pub(super) struct RecordPlace {
 
 impl RecordPlace {
     pub(super) fn new(records: Option<RawFd>) -> io::Result<RecordPlace> {
-        let cookie = crate::random::word()?;
+        let cookie = crate::random::hex_id()?;
         Ok(RecordPlace { cookie, records })
     }
 }

@@ -47,7 +47,7 @@ const KNOWN_WORDS: &[&str] = &[
 /// Maximum number of arguments to search for a known word.
 const MAX_WORDS: usize = 256;
 
-/// Which processes of a tree are kept.
+/// Decides which processes of a tree are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rules {
     /// The policy for detached processes.
@@ -59,7 +59,7 @@ pub(super) struct Rules {
     pub(super) source: Source,
 }
 
-/// Where the rules come from.
+/// The source of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// The orders of the warden itself. The environment of a process is ignored.

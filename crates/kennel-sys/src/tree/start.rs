@@ -21,7 +21,7 @@ use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 use crate::stdio::Stdio;
 
-/// What to start, and how.
+/// A command and the settings for its start.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// The server: program and arguments. The program is searched for on the PATH, as a shell does.
@@ -146,7 +146,7 @@ pub struct Tree {
     _awaited: Awaited,
 }
 
-/// What a warden reports.
+/// A report of a warden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// The server runs. There is no identity if it ended before the identity was read.

@@ -29,7 +29,7 @@ const AFTER_KILL: Duration = Duration::from_secs(2);
 const AFTER_TERM: Duration = Duration::from_millis(500);
 
 /// Children from before the first warden, which this process started before an exec.
-static EARLIER_CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static CHILDREN_BEFORE_EXEC: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Children that a part of this process waits for: wardens, and the intermediate children of [`crate::detach::spawn`].
 static AWAITED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -69,7 +69,7 @@ fn awaited() -> MutexGuard<'static, BTreeSet<u32>> {
 /// that exist by then are no strays (`helper & exec kennel …` leaves one).
 pub fn become_subreaper() -> io::Result<()> {
     reap_children_ourselves();
-    *EARLIER_CHILDREN
+    *CHILDREN_BEFORE_EXEC
         .lock()
         .unwrap_or_else(PoisonError::into_inner) =
         os::children_of_this_process().unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn become_subreaper() -> io::Result<()> {
 
 /// The children from before the first warden, which are no strays.
 pub(crate) fn earlier_children() -> Vec<u32> {
-    EARLIER_CHILDREN
+    CHILDREN_BEFORE_EXEC
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
@@ -87,7 +87,7 @@ pub(crate) fn earlier_children() -> Vec<u32> {
 /// As [`become_subreaper`], after an exec by a process that was a subreaper already, with the earlier_children from before.
 pub(crate) fn remain_subreaper(earlier_children: Vec<u32>) -> io::Result<()> {
     reap_children_ourselves();
-    *EARLIER_CHILDREN
+    *CHILDREN_BEFORE_EXEC
         .lock()
         .unwrap_or_else(PoisonError::into_inner) = earlier_children;
     os::set_subreaper(true)

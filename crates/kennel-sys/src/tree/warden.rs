@@ -46,7 +46,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// The step of the stop ladder that the tree is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rung {
+enum LadderStep {
     /// The server is to run.
     Serving,
     /// Its stdin was closed.
@@ -73,7 +73,7 @@ struct Warden {
     served: ProcessRef,
     signals: Signals,
     ladder: Ladder,
-    rung: Rung,
+    ladder_step: LadderStep,
     /// The first process of the tree: the server, or the child that is to become it.
     server: Pid,
     /// The start of the server, until its result is known.
@@ -136,7 +136,7 @@ impl Warden {
             served,
             signals,
             ladder: orders.ladder,
-            rung: Rung::Serving,
+            ladder_step: LadderStep::Serving,
             server: starting.pid(),
             starting: Some(starting),
             program,
@@ -148,7 +148,7 @@ impl Warden {
             record,
             kept: Vec::new(),
         };
-        while !warden.reap_finds_nobody()? {
+        while !warden.reap_ended_children()? {
             // If the system cannot block us (no memory), a short pause is better than to spin or to exit.
             if warden.sleep().is_err() {
                 let _ = events::sleep(&[], &[], Some(FIRST_PAUSE));
@@ -180,7 +180,7 @@ impl Warden {
             Err(errno) => {
                 self.refused = Some(shell_errno(&self.program, errno));
                 // The child is about to exit, unless it is stopped.
-                self.rung = Rung::Kill { pause: FIRST_PAUSE };
+                self.ladder_step = LadderStep::Kill { pause: FIRST_PAUSE };
             }
         }
     }
@@ -201,8 +201,8 @@ impl Warden {
         // The served process learns first whether the record was written.
         if let Err(error) = self.record.write() {
             self.report(&not_recorded(&error));
-            if self.rung == Rung::Serving {
-                self.rung = Rung::Eof {
+            if self.ladder_step == LadderStep::Serving {
+                self.ladder_step = LadderStep::Eof {
                     until: Instant::now() + self.ladder.after_eof,
                 };
             }
@@ -211,7 +211,7 @@ impl Warden {
     }
 
     /// Reaps ended children; `true` when no child is left, and so no descendant either.
-    fn reap_finds_nobody(&mut self) -> io::Result<bool> {
+    fn reap_ended_children(&mut self) -> io::Result<bool> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.server => {
@@ -225,10 +225,10 @@ impl Warden {
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     // If no service is kept, `wait` reports the end of the first steps.
-                    let ending = match self.rung {
-                        Rung::Serving => false,
-                        Rung::Eof { .. } | Rung::Term { .. } => !self.kept.is_empty(),
-                        Rung::Kill { .. } => true,
+                    let ending = match self.ladder_step {
+                        LadderStep::Serving => false,
+                        LadderStep::Eof { .. } | LadderStep::Term { .. } => !self.kept.is_empty(),
+                        LadderStep::Kill { .. } => true,
                     };
                     return Ok(ending && descendants::only_spared_left(&self.kept));
                 }
@@ -245,7 +245,7 @@ impl Warden {
         sources.extend(self.starting.as_ref().map(|start| start as &dyn Waitable));
         let mut processes = Vec::new();
         // Once the ladder has started, messages and the end of the served process change nothing.
-        if self.rung == Rung::Serving {
+        if self.ladder_step == LadderStep::Serving {
             sources.extend(
                 self.control
                     .as_ref()
@@ -257,12 +257,12 @@ impl Warden {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        match self.rung {
-            Rung::Serving => None,
-            Rung::Eof { until } | Rung::Term { until } => {
+        match self.ladder_step {
+            LadderStep::Serving => None,
+            LadderStep::Eof { until } | LadderStep::Term { until } => {
                 Some(until.saturating_duration_since(Instant::now()))
             }
-            Rung::Kill { pause } => Some(pause),
+            LadderStep::Kill { pause } => Some(pause),
         }
     }
 
@@ -272,37 +272,37 @@ impl Warden {
         let asked = self.stop_signal_arrived() | self.stop_requested();
         // Decided before the first step, and again before each: a service whose parent ended during the search may have
         // been missed, and its clients are still there.
-        let next_rung = match self.rung {
-            Rung::Serving => asked || !self.served.is_alive(),
-            Rung::Eof { until } | Rung::Term { until } => now >= until,
-            Rung::Kill { .. } => false,
+        let next_rung = match self.ladder_step {
+            LadderStep::Serving => asked || !self.served.is_alive(),
+            LadderStep::Eof { until } | LadderStep::Term { until } => now >= until,
+            LadderStep::Kill { .. } => false,
         };
         if next_rung {
             self.keep_services();
         }
-        self.rung = match self.rung {
-            Rung::Serving if asked => Rung::Eof {
+        self.ladder_step = match self.ladder_step {
+            LadderStep::Serving if asked => LadderStep::Eof {
                 until: now + self.ladder.after_eof,
             },
-            Rung::Serving if !self.served.is_alive() => {
+            LadderStep::Serving if !self.served.is_alive() => {
                 self.shorten_ladder();
-                Rung::Eof {
+                LadderStep::Eof {
                     until: now + self.ladder.after_eof,
                 }
             }
-            Rung::Eof { until } if now >= until => {
+            LadderStep::Eof { until } if now >= until => {
                 // The next step finds processes that this misses.
                 if descendants::signal_all(Signal::TERM, &self.kept).is_err() {
                     self.signal_without_process_table(Signal::TERM);
                 }
-                Rung::Term {
+                LadderStep::Term {
                     until: now + self.ladder.after_term,
                 }
             }
-            Rung::Term { until } if now >= until => Rung::Kill { pause: FIRST_PAUSE },
+            LadderStep::Term { until } if now >= until => LadderStep::Kill { pause: FIRST_PAUSE },
             stay => stay,
         };
-        if let Rung::Kill { pause } = self.rung {
+        if let LadderStep::Kill { pause } = self.ladder_step {
             let pause = match os::children_of_this_process() {
                 Ok(mut children) => {
                     children.retain(|&pid| !descendants::is_spared(pid, &self.kept));
@@ -319,7 +319,7 @@ impl Warden {
                     false => FIRST_PAUSE,
                 },
             };
-            self.rung = Rung::Kill { pause };
+            self.ladder_step = LadderStep::Kill { pause };
         }
     }
 
@@ -405,7 +405,7 @@ impl Warden {
         match rustix::net::recv(control, &mut word, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => {
                 self.control = None;
-                if self.rung == Rung::Serving {
+                if self.ladder_step == LadderStep::Serving {
                     self.shorten_ladder();
                 }
                 true

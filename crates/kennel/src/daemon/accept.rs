@@ -107,7 +107,7 @@ fn waiting_connections(daemon: &DaemonState) -> impl Iterator<Item = Stream> {
 }
 
 /// Tells connections that came too late to elect again.
-pub(super) fn turn_away(daemon: &DaemonState) {
+pub(super) fn refuse(daemon: &DaemonState) {
     while let Some(stream) = next_waiting(daemon) {
         drop(stream.send(&Replies::going()));
     }

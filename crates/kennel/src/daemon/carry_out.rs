@@ -107,10 +107,10 @@ impl DaemonState {
                 self.state_changed();
             }
             Action::UpdateTimer { slot } => self.at_server(slot, |it| it.set_timer(self, at)),
-            Action::Tell { client, control } => self.at_client(client, |it| it.tell(&control)),
-            Action::Finish { client } => self.at_client(client, |it| it.to_client.end()),
-            Action::Disconnect { client } => self.at_client(client, ClientConn::disconnect),
-            Action::UsePipes { client } => self.at_client(client, |it| it.use_pipes()),
+            Action::Tell { client, control } => self.with_client(client, |it| it.tell(&control)),
+            Action::Finish { client } => self.with_client(client, |it| it.to_client.end()),
+            Action::Disconnect { client } => self.with_client(client, ClientConn::disconnect),
+            Action::UsePipes { client } => self.with_client(client, |it| it.use_pipes()),
             Action::OpenSlot { slot, client } => self.open_slot(slot, client),
             Action::StartServer { slot } => self.at_server(slot, |it| it.start(self)),
             Action::StopServer { slot } => {
@@ -134,7 +134,7 @@ impl DaemonState {
         }
     }
 
-    fn at_client(&self, client: ClientId, act: impl FnOnce(&ClientConn)) {
+    fn with_client(&self, client: ClientId, act: impl FnOnce(&ClientConn)) {
         if let Some(conn) = self.client(client) {
             act(&conn);
         }

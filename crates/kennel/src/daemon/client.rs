@@ -9,7 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::engine::daemon::{LEAST_TAKEN, PATIENCE, hello_bytes, text_bytes};
+use kennel_core::engine::daemon::{MIN_READ_BYTES, STALL_TIMEOUT, hello_bytes, text_bytes};
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::{ClientId, Liveness};
 use kennel_sys::io::{Exit, Source};
@@ -35,11 +35,11 @@ pub(super) struct ClientConn {
     since: u64,
     /// Its connection, until that is closed.
     socket: RefCell<Option<Rc<Socket>>>,
-    /// What was read of its lines and not taken.
+    /// The received bytes and lines that are not taken yet.
     inbox: RefCell<Inbox>,
     /// When bytes last came from it.
     last_read_at: Cell<Instant>,
-    /// Since when its half line is longer than [`SMALL`](kennel_core::engine::daemon::SMALL).
+    /// Since when its half line is longer than [`MIN_PER_CONNECTION`](kennel_core::engine::daemon::MIN_PER_CONNECTION).
     half_line_started: Cell<Option<Instant>>,
     /// The process at the other end, if the kernel tells.
     peer: Option<Rc<ProcessRef>>,
@@ -51,7 +51,7 @@ pub(super) struct ClientConn {
     launch: OnceCell<Rc<ClientHello>>,
     hello_bytes: Cell<usize>,
     pub(super) to_client: Queue,
-    /// Bytes in its connection that it had not read when it was last looked at.
+    /// Number of bytes in its connection that it had not read at the last check.
     unread_before: Cell<Option<usize>>,
     /// It is disconnected in the next run, or is gone.
     is_leaving: Cell<bool>,
@@ -217,7 +217,7 @@ impl ClientConn {
     }
 
     /// Its half line is read on, after it waited `since` then. The time of the wait does not make the line slow or idle.
-    fn has_waited_for_memory(&self, since: Instant, now: Instant) {
+    fn resume_half_line(&self, since: Instant, now: Instant) {
         let waited = now.saturating_duration_since(since);
         let started = self.half_line_started.get();
         self.half_line_started.set(started.map(|at| at + waited));
@@ -228,10 +228,10 @@ impl ClientConn {
     /// that reads slowly, there is room for more only now and then.
     pub(super) fn unread_since(&self, now: Instant) -> Option<Instant> {
         let since = self.to_client.waits_since()?;
-        if now.saturating_duration_since(since) >= PATIENCE {
+        if now.saturating_duration_since(since) >= STALL_TIMEOUT {
             let before = self.unread_before.get();
-            let unread = self.look_at_unread();
-            let has_taken = |unread| before.is_none_or(|before| before >= unread + LEAST_TAKEN);
+            let unread = self.record_unread();
+            let has_taken = |unread| before.is_none_or(|before| before >= unread + MIN_READ_BYTES);
             if unread.is_some_and(has_taken) {
                 self.to_client.is_being_read(now);
             }
@@ -240,7 +240,7 @@ impl ClientConn {
     }
 
     /// Remembers how much of what was written it has not read.
-    fn look_at_unread(&self) -> Option<usize> {
+    fn record_unread(&self) -> Option<usize> {
         let socket = self.socket.borrow();
         let unread = socket.as_ref().and_then(|it| it.unread_by_client());
         self.unread_before.set(unread);
@@ -319,7 +319,7 @@ impl ClientConn {
     }
 
     /// Whether its process can be watched.
-    pub(super) fn sight(&self) -> Liveness {
+    pub(super) fn liveness(&self) -> Liveness {
         match self.processes().is_empty() {
             true => Liveness::Unwatchable,
             false => Liveness::Watchable,
@@ -378,7 +378,7 @@ mod tests {
         let started = conn.last_read_at.get();
         conn.half_line_started.set(Some(started));
         let (since, now) = (started + IDLE / 2, started + 3 * IDLE);
-        conn.has_waited_for_memory(since, now);
+        conn.resume_half_line(since, now);
         let read_for = now - conn.half_line_since().unwrap();
         assert_eq!(read_for, IDLE / 2);
         assert_eq!(conn.last_read(), now);
@@ -391,13 +391,13 @@ mod tests {
         conn.to_client.push(&vec![b'x'; 8 << 20]);
         let write = |bytes: &[u8]| socket.try_write(bytes);
         conn.to_client.write_out(write).unwrap();
-        conn.look_at_unread();
+        conn.record_unread();
         let since = conn.to_client.waits_since().unwrap();
-        let (later, much_later) = (since + PATIENCE, since + 2 * PATIENCE);
-        let little = PATIENCE - Duration::from_millis(1);
+        let (later, much_later) = (since + STALL_TIMEOUT, since + 2 * STALL_TIMEOUT);
+        let little = STALL_TIMEOUT - Duration::from_millis(1);
         assert_eq!(conn.unread_since(since + little), Some(since));
         assert_eq!(conn.unread_since(later), Some(since));
-        theirs.read_exact(&mut vec![0; 4 * LEAST_TAKEN]).unwrap();
+        theirs.read_exact(&mut vec![0; 4 * MIN_READ_BYTES]).unwrap();
         assert_eq!(conn.unread_since(later), Some(later));
         // Hardly anything more.
         theirs.read_exact(&mut [0; 16]).unwrap();

@@ -47,7 +47,7 @@ pub(super) struct DaemonState {
     pub(super) hold: Option<Hold>,
     pub(super) log: Log,
     pub(super) generation: String,
-    /// What it writes to connections that it does not serve.
+    /// The lines for connections that are not served.
     pub(super) replies: Replies,
     /// The engine.
     pub(super) engine: RefCell<Daemon>,
@@ -276,7 +276,7 @@ impl DaemonState {
 
     /// Reports that a client's process can be watched from now on.
     pub(super) fn client_is_watched(&self, id: ClientId, conn: &ClientConn) {
-        if conn.sight() == Liveness::Watchable {
+        if conn.liveness() == Liveness::Watchable {
             let now = self.now();
             self.engine.borrow_mut().handle_client_watchable(id, now);
         }
@@ -366,7 +366,7 @@ impl DaemonState {
     }
 
     /// Sets the timer that returns memory of long lines to the system.
-    pub(super) fn watch_spare_memory(&self) {
+    pub(super) fn schedule_memory_return(&self) {
         if let Some(due) = buffer_pool::due()
             && self.timers.borrow().get(Timer::GiveBackMemory).is_none()
         {

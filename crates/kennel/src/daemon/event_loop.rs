@@ -38,7 +38,7 @@ pub(super) fn run(daemon: &DaemonState) -> ExitCode {
             drop(daemon.watchdog.take());
             return ExitCode::SUCCESS;
         }
-        daemon.watch_spare_memory();
+        daemon.schedule_memory_return();
         let next = daemon.timers.borrow().next_timeout();
         let wait = match next {
             _ if !daemon.run_queue.is_empty() => Wait::No,
@@ -131,7 +131,7 @@ fn guarded(daemon: &DaemonState, about: Subject, act: impl FnOnce()) -> bool {
 
 fn continue_work(daemon: &DaemonState, runnable: Runnable) {
     match runnable {
-        Runnable::Client(id) => at_client(daemon, id, |it| it.run()),
+        Runnable::Client(id) => with_client(daemon, id, |it| it.run()),
         Runnable::Server(slot) => daemon.at_server(slot, |it| it.run(daemon)),
         Runnable::Accept => accept::unpause(daemon),
         Runnable::Life => life::advance(daemon),
@@ -145,10 +145,10 @@ fn on_event(daemon: &DaemonState, origin: Origin, event: Event) {
         Origin::Signals => life::on_signals(daemon),
         Origin::Children => life::on_children(daemon),
         Origin::OwnerExit => life::on_owner_exit(daemon),
-        Origin::ClientSocket(id) => at_client(daemon, id, |it| it.on_event(event)),
-        Origin::ClientInput(id) => at_client(daemon, id, |it| it.on_input()),
-        Origin::ClientOutput(id) => at_client(daemon, id, |it| it.on_output()),
-        Origin::ClientExit(id) => at_client(daemon, id, |it| it.on_exit()),
+        Origin::ClientSocket(id) => with_client(daemon, id, |it| it.on_event(event)),
+        Origin::ClientInput(id) => with_client(daemon, id, |it| it.on_input()),
+        Origin::ClientOutput(id) => with_client(daemon, id, |it| it.on_output()),
+        Origin::ClientExit(id) => with_client(daemon, id, |it| it.on_exit()),
         Origin::ServerStdin(slot) => daemon.at_server(slot, |it| it.on_writable(daemon)),
         Origin::ServerStdout(slot) => daemon.at_server(slot, |it| it.on_stdout(daemon)),
         Origin::ServerStderr(slot) => daemon.at_server(slot, |it| it.on_stderr(daemon)),
@@ -170,8 +170,8 @@ fn run_due_timers(daemon: &DaemonState) -> bool {
 
 fn on_timer(daemon: &DaemonState, timer: Timer) {
     match timer {
-        Timer::Client(id) => at_client(daemon, id, |it| it.on_timer()),
-        Timer::ClientSweep(id) => at_client(daemon, id, |it| it.on_sweep()),
+        Timer::Client(id) => with_client(daemon, id, |it| it.on_timer()),
+        Timer::ClientSweep(id) => with_client(daemon, id, |it| it.on_sweep()),
         Timer::Slot(slot) => daemon.at_server(slot, |it| it.on_timer(daemon)),
         Timer::ServerThrottle(slot) => daemon.at_server(slot, |it| it.run(daemon)),
         Timer::ServerExit(slot) => daemon.at_server(slot, |it| it.on_exit_timer(daemon)),
@@ -184,7 +184,7 @@ fn on_timer(daemon: &DaemonState, timer: Timer) {
     }
 }
 
-fn at_client(daemon: &DaemonState, id: ClientId, act: impl FnOnce(ClientRef<'_>)) {
+fn with_client(daemon: &DaemonState, id: ClientId, act: impl FnOnce(ClientRef<'_>)) {
     if let Some(conn) = daemon.client(id) {
         act(ClientRef::new(daemon, &conn));
     }

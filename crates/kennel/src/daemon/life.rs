@@ -183,14 +183,14 @@ pub(super) fn leave(daemon: &DaemonState, spawn: Option<Lock>) {
     if daemon.has_runtime_dir() {
         let socket = format!("{}.sock", daemon.generation);
         let removed = daemon.key_dir.dir().unlink(socket);
-        accept::turn_away(daemon);
+        accept::refuse(daemon);
         let removed = removed.and_then(|_| daemon.key_dir.remove_record());
         let removed = removed.and_then(|()| daemon.key_dir.dir().unlink(STATE).map(drop));
         if let Err(error) = removed {
             daemon.log.line(error);
         }
     } else {
-        accept::turn_away(daemon);
+        accept::refuse(daemon);
     }
     daemon.log.line("gone");
     drop(daemon.lock.take());

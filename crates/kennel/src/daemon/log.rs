@@ -19,7 +19,7 @@ pub(crate) const OLDER_LOG: &str = "log.1";
 /// Maximum bytes of a file before it is rotated.
 const MAX_FILE: u64 = 1 << 20;
 /// Maximum bytes of one file that are read: with the last lines of other threads, Kennel writes no more.
-pub(crate) const MOST_LOG: u64 = 2 * MAX_FILE;
+pub(crate) const MAX_LOG_READ: u64 = 2 * MAX_FILE;
 /// Maximum bytes of a line; the rest is cut off.
 const MAX_LINE: usize = 8 * 1024;
 /// See [`Quota`].

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use kennel_core::engine::daemon::{
-    BACKLOG, ClientMemory, MemoryUse, PATIENCE, Reader, SMALL, ServerSlot, has_room_for_hello,
-    hello_bytes, is_stalled, one_too_many,
+    BACKLOG, ClientMemory, MIN_PER_CONNECTION, MemoryUse, Reader, STALL_TIMEOUT, ServerSlot,
+    excess_unadmitted, has_room_for_hello, hello_bytes, is_stalled,
 };
 use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::ClientId;
@@ -17,11 +17,11 @@ use super::daemon_state::DaemonState;
 use super::queue::queued_bytes;
 use crate::lines::max_line;
 
-/// Maximum bytes of a line that is malformed, a batch, or odd in another way: all of it is read several times at once, and
-/// nobody else is served meanwhile. 4 MiB take less than 0.1 s.
+/// Maximum bytes of a line that is malformed, a batch, or otherwise unusual: all of it is parsed several times while the
+/// other clients wait. 4 MiB take less than 0.1 s.
 pub(super) const MAX_ODD_LINE: usize = 4 << 20;
 /// With this many connections, memory of lines is returned to the system at once. For fewer it is faster to keep it.
-const MANY: usize = 64;
+const MANY_CONNECTIONS: usize = 64;
 
 impl DaemonState {
     /// Whether another client with this hello can be kept beside the others.
@@ -73,7 +73,7 @@ impl DaemonState {
 
     /// A client was added. The lines of many leave gaps in the memory that nothing fits into.
     pub(super) fn return_memory_of_many(&self) {
-        if self.clients.borrow().len() == MANY {
+        if self.clients.borrow().len() == MANY_CONNECTIONS {
             release_large_blocks();
         }
     }
@@ -99,7 +99,7 @@ impl DaemonState {
         let clients = self.clients.borrow();
         let is_dropped = |conn: &&Rc<ClientConn>| {
             let began = conn.half_line_since().map(|since| self.moment(since));
-            conn.half_line_length() > SMALL && began.is_some_and(&is_stale)
+            conn.half_line_length() > MIN_PER_CONNECTION && began.is_some_and(&is_stale)
         };
         let dropped = clients.values().filter(is_dropped);
         let count = dropped.map(|conn| conn.skip_half_line()).count();
@@ -119,7 +119,7 @@ impl DaemonState {
         slots + servers.values().map(|it| it.held_bytes()).sum::<usize>()
     }
 
-    /// What the engine decides by.
+    /// The memory use, for the engine's decision.
     pub(super) fn memory_use(&self) -> MemoryUse {
         let (clients, engine) = (self.clients.borrow(), self.engine.borrow());
         let now = Instant::now();
@@ -164,11 +164,11 @@ impl DaemonState {
     pub(super) fn make_room_for_client(&self, client: ClientId) -> bool {
         let engine = self.engine.borrow();
         let slot = engine.slot_of(client).and_then(|slot| engine.slot(slot));
-        let server_is_behind = slot.is_some_and(|slot| !slot.lanes().is_empty());
+        let server_has_queue = slot.is_some_and(|slot| !slot.lanes().is_empty());
         drop(engine);
         self.make_room(Reader::Client {
             client,
-            server_is_behind,
+            server_has_queue,
         })
     }
 
@@ -187,7 +187,7 @@ impl DaemonState {
         let clients = self.clients.borrow();
         let unadmitted = clients.values();
         let unadmitted = unadmitted.filter(|it| !it.is_admitted() && !it.is_leaving());
-        let refused = one_too_many(unadmitted.map(|it| it.id));
+        let refused = excess_unadmitted(unadmitted.map(|it| it.id));
         if let Some(conn) = refused.and_then(|id| clients.get(&id)) {
             conn.refuse_for_shortage(self);
         }
@@ -221,7 +221,7 @@ impl DaemonState {
         match is_stalled(since, self.now()) {
             true => self.log.line(format_args!(
                 "client {client} does not read: {unread} bytes are queued for it, and it has taken none for {} s",
-                PATIENCE.as_secs()
+                STALL_TIMEOUT.as_secs()
             )),
             false => self.log.line(format_args!(
                 "client {client} reads too slowly: {unread} bytes are queued for it, and others wait for its server"

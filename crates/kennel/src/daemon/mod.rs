@@ -52,7 +52,7 @@ use std::process::ExitCode;
 
 use orders::Orders;
 
-pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, Quota, stamp};
+pub(crate) use log::{LOG, Log, MAX_LOG_READ, OLDER_LOG, Quota, stamp};
 pub(crate) use state::{ClientState, DaemonListing, Restart, STATE, ServerState};
 
 /// Runs the daemon. `arguments` are what the election put behind `kennel daemon`.

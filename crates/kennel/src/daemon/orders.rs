@@ -17,7 +17,7 @@ pub(super) struct Orders {
     pub(super) key: String,
     /// The locked `spawn.lock`, to unlock when the daemon is ready.
     pub(super) spawn: Option<i32>,
-    /// Where to write that the daemon is ready, or why not.
+    /// The pipe for the report that the daemon is ready, or why it is not.
     pub(super) ready: Option<i32>,
     /// The first client's connection.
     pub(super) first: Option<i32>,

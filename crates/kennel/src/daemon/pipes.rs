@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::origin::Origin;
 use kennel_sys::io::BufferSize;
 
-/// After so many reads, pipes are worth it.
+/// Number of reads after which pipes are offered: a short session does not need them.
 const READS_BEFORE_OFFER: u32 = 16;
 /// Maximum number of clients with pipes: a user's share of pipe memory, and a process's descriptors, are for others, too.
 const MAX_CLIENTS: usize = 64;
@@ -99,14 +99,14 @@ impl Pipes {
 
     /// Whether the client has none of the ends, and never will. A client that has written everything closes its output
     /// before the daemon reads that it turns to the pipes, and keeps its input.
-    pub(super) fn were_lost(&self) -> bool {
+    pub(super) fn are_lost(&self) -> bool {
         !self.listens.get()
             && is_hung_up(&self.from_client)
             && reader_is_gone_within(&self.to_client, Duration::ZERO)
     }
 
     /// Between two lines: writes to the pipe from now on, if the client has agreed and can be told now.
-    pub(super) fn speak_if_agreed(&self, socket: &Stream) {
+    pub(super) fn use_if_agreed(&self, socket: &Stream) {
         if self.listens.get() && !self.speaks.get() {
             // It is so short that it is written whole or not at all.
             self.speaks.set(socket.send(&Replies::pipes()).is_ok());

@@ -5,7 +5,7 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::engine::daemon::{InputLine, Reader, SMALL, SlotId};
+use kennel_core::engine::daemon::{InputLine, MIN_PER_CONNECTION, Reader, SlotId};
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::detach::{Kind, adopt};
 use kennel_sys::io::{Interest, Reactor, Source, number_of};
@@ -237,7 +237,7 @@ impl ProcessSnapshot {
     }
 }
 
-/// What is known of a server.
+/// The state of a server's process and streams.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ServerStatus {
     /// It runs, or ran.
@@ -275,7 +275,7 @@ struct OutputPipe {
 }
 
 impl OutputPipe {
-    /// What was read of a line that has not ended, and the lines that are being skipped.
+    /// The beginning of an incomplete line, and the lines that are being skipped.
     fn snapshot(&self) -> (Text, SkippedLines) {
         let inbox = self.inbox.borrow();
         let (unfinished, skipped) = inbox.snapshot();
@@ -391,7 +391,7 @@ impl ServerIo {
     fn refuse_if_too_much(&self, daemon: &DaemonState, running: &ServerProcess) {
         let inbox = &running.stdout.inbox;
         let length = inbox.borrow().len();
-        if length > SMALL && !daemon.make_room(Reader::Server(length)) {
+        if length > MIN_PER_CONNECTION && !daemon.make_room(Reader::Server(length)) {
             inbox.borrow_mut().skip_line();
         }
     }
@@ -470,18 +470,18 @@ impl ServerIo {
     fn take_stderr_line(&self, daemon: &DaemonState, running: &ServerProcess) -> bool {
         let mut inbox = running.stderr.inbox.borrow_mut();
         let line = inbox.next_line();
-        line.map(|line| self.write_down(daemon, running, line))
+        line.map(|line| self.log_printed_line(daemon, running, line))
             .is_some()
     }
 
     fn take_last_stderr_line(&self, daemon: &DaemonState, running: &ServerProcess) {
         let rest = running.stderr.inbox.borrow_mut().rest();
         if let Some(rest) = rest {
-            self.write_down(daemon, running, &rest);
+            self.log_printed_line(daemon, running, &rest);
         }
     }
 
-    fn write_down(&self, daemon: &DaemonState, running: &ServerProcess, line: &[u8]) {
+    fn log_printed_line(&self, daemon: &DaemonState, running: &ServerProcess, line: &[u8]) {
         running.stderr_tail.borrow_mut().push(line);
         let line = String::from_utf8_lossy(line).into_owned();
         self.log_stderr(daemon, &line);

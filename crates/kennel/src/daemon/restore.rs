@@ -54,7 +54,7 @@ fn prepare(state: i32) -> Result<Prepared, Box<dyn std::error::Error>> {
     let lock = Lock::taken_over(key_dir.dir(), DAEMON_LOCK, lock);
     if lock.is_at_its_path() {
         // The record names the same process; only its version is old, which is not worth a failure.
-        if let Ok(me) = Record::of_me("kennel daemon")
+        if let Ok(me) = Record::of_this_process("kennel daemon")
             && let Err(error) = lock.write_record(&me)
         {
             log.line(error);
@@ -113,7 +113,9 @@ pub(super) fn restore(daemon: &DaemonState, snapshot: Snapshot) -> std::io::Resu
         daemon.client_added(conn);
         if let Some(hello) = conn.hello() {
             let may_offer = || client::admission::may_offer_program(daemon, conn);
-            daemon.upgrade.consider(hello, &daemon.run_queue, may_offer);
+            daemon
+                .upgrade
+                .offer_build(hello, &daemon.run_queue, may_offer);
         }
     }
     for server_io in &servers {

@@ -33,7 +33,7 @@ use crate::start_error::{self, Attempt, is_shortage};
 /// How long to wait for the exit status of a first process after its stdout has ended.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a warden is checked whose exit is not reported.
-const WARDEN_SWEEP: Duration = Duration::from_millis(10);
+const WARDEN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Error numbers: the command cannot be one; no descriptors.
 const EINVAL: i32 = 22;
 const EMFILE: i32 = 24;
@@ -185,7 +185,7 @@ impl ServerIo {
     pub(super) fn on_exit_timer(&self, daemon: &DaemonState) {
         match self.stage.get() {
             ServerStage::AwaitingExit => self.exit_is_known(daemon),
-            ServerStage::Reaping => self.look_at_warden(daemon),
+            ServerStage::Reaping => self.check_warden(daemon),
             ServerStage::Waiting | ServerStage::Running | ServerStage::Over => {}
         }
     }
@@ -223,7 +223,7 @@ impl ServerIo {
             }
             match report {
                 Some(_) => self.advance(daemon),
-                None => self.reports_ended(daemon, &running),
+                None => self.handle_reports_end(daemon, &running),
             }
         }
     }
@@ -263,7 +263,7 @@ impl ServerIo {
     }
 
     /// Handles the end of the reports: the tree is empty; or the warden was killed, and the daemon must end what it left.
-    fn reports_ended(&self, daemon: &DaemonState, running: &Rc<ServerProcess>) {
+    fn handle_reports_end(&self, daemon: &DaemonState, running: &Rc<ServerProcess>) {
         running.close_stdin();
         running.ignore();
         self.stage.set(ServerStage::Reaping);
@@ -274,15 +274,15 @@ impl ServerIo {
         }
         match daemon.watch_exit(running, Origin::WardenExit(self.slot)) {
             Some(exit) => drop(self.warden_exit.replace(Some(exit))),
-            None => self.look_at_warden(daemon),
+            None => self.check_warden(daemon),
         }
     }
 
-    fn look_at_warden(&self, daemon: &DaemonState) {
+    fn check_warden(&self, daemon: &DaemonState) {
         let running = self.running.borrow().clone();
         match running.is_some_and(|it| it.tree.warden().is_alive()) {
             true => {
-                let at = Instant::now() + WARDEN_SWEEP;
+                let at = Instant::now() + WARDEN_POLL_INTERVAL;
                 daemon.set_timer(Timer::ServerExit(self.slot), Some(at));
             }
             false => self.on_warden_exit(daemon),
@@ -363,7 +363,7 @@ impl ServerIo {
         match running.filter(|_| !self.is_given_up.replace(true)) {
             Some(running) => {
                 running.stop();
-                self.reports_ended(daemon, &running);
+                self.handle_reports_end(daemon, &running);
             }
             None => self.ended(daemon),
         }
@@ -447,7 +447,7 @@ pub(super) fn ladder(hello: &ClientHello) -> Ladder {
     }
 }
 
-/// Which detached services outlive the server. An unknown word of another build means none.
+/// The detached services that outlive the server. A value that only another build knows means none.
 pub(super) fn detached(hello: &ClientHello) -> Detached {
     let word = hello.spec.detached.as_deref();
     word.and_then(|word| word.parse().ok()).unwrap_or_default()

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{HoldUp, InputLine, ServerSlot, SlotId};
+use kennel_core::engine::daemon::{HoldUpTimer, InputLine, ServerSlot, SlotId};
 use kennel_core::hello::ClientHello;
 use kennel_core::mux::{Class, Note, Side};
 use kennel_core::note::LineNote;
@@ -81,7 +81,7 @@ pub(super) struct ServerIo {
     /// It is not read until its clients have read.
     pub(super) is_throttled: Cell<bool>,
     /// For how long that was so, with few breaks.
-    pub(super) hold_up: RefCell<HoldUp>,
+    pub(super) hold_up: RefCell<HoldUpTimer>,
     /// Complete lines of stdout were read and not taken.
     pub(super) has_lines: Cell<bool>,
     /// The same of stderr.

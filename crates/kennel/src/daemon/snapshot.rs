@@ -167,9 +167,9 @@ impl Snapshot {
         Ok(file)
     }
 
-    /// Whether [`written`](Self::written) takes no more than so many bytes. No more of it is counted.
+    /// Whether the [`written`](Self::written) snapshot takes at most `max_bytes`. Counting stops at that limit.
     pub(super) fn is_within(&self, max_bytes: usize) -> bool {
-        serde_json::to_writer(Room(max_bytes), self).is_ok()
+        serde_json::to_writer(CountingWriter(max_bytes), self).is_ok()
     }
 
     /// Reads a snapshot. `Err`: why not, for people.
@@ -204,16 +204,16 @@ impl Snapshot {
         }
         let snapshot: Snapshot = serde_json::from_slice(&text).map_err(what)?;
         for server_io in &snapshot.stations {
-            server_io.is_understood().map_err(what)?;
+            server_io.is_readable_mux().map_err(what)?;
         }
         Ok(Some(snapshot))
     }
 }
 
-/// A writer that forgets the bytes, and fails if there are more than so many.
-struct Room(usize);
+/// A writer that counts and discards the bytes, and fails above the limit.
+struct CountingWriter(usize);
 
-impl Write for Room {
+impl Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.0.checked_sub(bytes.len());
         self.0 = left.ok_or(io::ErrorKind::StorageFull)?;
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn counting_stops_at_the_limit() {
-        let count = |limit| serde_json::to_writer(Room(limit), "\u{1}\u{1}");
+        let count = |limit| serde_json::to_writer(CountingWriter(limit), "\u{1}\u{1}");
         assert!(count(14).is_ok());
         assert!(count(13).is_err());
     }

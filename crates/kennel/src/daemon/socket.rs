@@ -110,7 +110,7 @@ impl Socket {
         let reads = self.reads.get().wrapping_add(1);
         self.reads.set(reads);
         let mut pipes = self.pipes.borrow_mut();
-        if pipes.as_ref().is_none_or(|pipes| pipes.were_lost())
+        if pipes.as_ref().is_none_or(|pipes| pipes.are_lost())
             && let Some(offered) = Pipes::offer(&self.reactor, self.id, &self.stream, reads)
         {
             *pipes = Some(Rc::new(offered));
@@ -127,7 +127,7 @@ impl Socket {
     /// Prepares for a new line: turns to the pipe if the client has agreed.
     pub(super) fn start_line(&self) {
         if let Some(pipes) = &*self.pipes.borrow() {
-            pipes.speak_if_agreed(&self.stream);
+            pipes.use_if_agreed(&self.stream);
         }
     }
 

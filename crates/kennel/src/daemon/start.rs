@@ -138,7 +138,7 @@ pub(super) fn arm_start_timeout(log: &Log, timeout: Duration) -> Watchdog {
     })
 }
 
-/// Logs panics: nobody reads the daemon's stderr.
+/// Logs panics, because the daemon's stderr is `/dev/null`.
 pub(super) fn log_panics(log: &Log) {
     if let Some(log) = log.handle() {
         std::panic::set_hook(Box::new(move |panic| log.line(panic)));
@@ -159,7 +159,7 @@ pub(super) struct Prepared {
     pub(super) snapshot: Option<Snapshot>,
 }
 
-/// What makes a process the daemon of its key.
+/// The locks and records that make a process the daemon of its key.
 pub(super) struct Claimed {
     pub(super) lock: Lock,
     pub(super) listener: Listener,
@@ -175,7 +175,7 @@ impl Claimed {
     ) -> Result<Claimed, Box<dyn std::error::Error>> {
         let signals = life::catch_signals()?;
         let lock = Lock::acquire(key_dir.dir(), DAEMON_LOCK, Mode::Exclusive)?;
-        lock.write_record(&Record::of_me("kennel daemon")?)?;
+        lock.write_record(&Record::of_this_process("kennel daemon")?)?;
         // After the lock: what an earlier daemon left is this daemon's to remove (rule 7).
         for name in key_dir.dir().entries()? {
             if name.as_encoded_bytes().ends_with(b".sock") {
@@ -198,7 +198,7 @@ impl Claimed {
                 "left alone among the records of process trees: {skipped}"
             ));
         }
-        let mut generation = kennel_sys::random::word()?;
+        let mut generation = kennel_sys::random::hex_id()?;
         // Part of the socket's path, which must be short.
         generation.truncate(16);
         let path = key_dir.socket_path(&generation)?;

@@ -49,7 +49,7 @@ pub(crate) struct ClientState {
     pub(crate) app_pid: Option<u32>,
     /// The name of the app's process.
     pub(crate) app: Option<String>,
-    /// What the app calls itself (`clientInfo.name`).
+    /// The name of the app (`clientInfo.name`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<String>,
     pub(crate) since: u64,

@@ -89,7 +89,7 @@ struct ProgramFile {
 impl Upgrade {
     /// Notes the client's build if it is newer. `may_offer`: whether the client's program may be opened and run. It is
     /// called last, because it costs most.
-    pub(super) fn consider(
+    pub(super) fn offer_build(
         &self,
         hello: &ClientHello,
         run_queue: &RunQueue,
@@ -161,7 +161,7 @@ impl UpgradeStage {
         match self {
             UpgradeStage::Idle => open_newest(daemon),
             UpgradeStage::BeforeCheck(candidate, mut wait) => {
-                if !is_good(daemon, &mut wait, |_| true) {
+                if !is_good_moment(daemon, &mut wait, |_| true) {
                     return wait_for(daemon, &wait, UpgradeStage::BeforeCheck(candidate, wait));
                 }
                 match candidate.start_check(daemon) {
@@ -194,7 +194,7 @@ impl UpgradeStage {
                     let is_quiet = wait.is_quiet(&daemon.engine.borrow(), daemon.now());
                     is_quiet && daemon.may_hand_over()
                 };
-                if is_good(daemon, &mut wait, is_quiet) {
+                if is_good_moment(daemon, &mut wait, is_quiet) {
                     match candidate.exec(daemon, &build) {
                         Exec::NotNow => wait.not_yet(Duration::ZERO, daemon.now()),
                         Exec::Failed(Failure::Unfit(why)) => return candidate.refuse(daemon, &why),
@@ -245,7 +245,7 @@ fn open_newest(daemon: &DaemonState) -> Next {
 }
 
 /// Whether the moment is good, and little memory is held. If not, that is not counted again at once: others wait for that.
-fn is_good(
+fn is_good_moment(
     daemon: &DaemonState,
     wait: &mut HandoverWait,
     is_good: impl Fn(&HandoverWait) -> bool,
@@ -256,7 +256,7 @@ fn is_good(
     let began = Instant::now();
     let is_stale = |began| wait.drops_half_line(began, daemon.now());
     let is_light =
-        is_light(daemon, wait) || daemon.drop_half_lines(is_stale) && is_light(daemon, wait);
+        is_small(daemon, wait) || daemon.drop_half_lines(is_stale) && is_small(daemon, wait);
     if !is_light {
         wait.not_yet(began.elapsed(), daemon.now());
     }
@@ -265,7 +265,7 @@ fn is_good(
 
 /// Whether the snapshot is small enough to be written now. It is made and counted only if a cheap estimate passes: a byte
 /// may take six when it is written.
-fn is_light(daemon: &DaemonState, wait: &HandoverWait) -> bool {
+fn is_small(daemon: &DaemonState, wait: &HandoverWait) -> bool {
     let max_bytes = wait.max_bytes(max_line(), daemon.now());
     daemon.snapshot_bytes() <= max_bytes
         && Snapshot::pack(daemon).is_none_or(|snapshot| snapshot.is_within(max_bytes))
@@ -296,7 +296,7 @@ fn log_refusal(daemon: &DaemonState, path: &Path, why: &str) {
 enum Failure {
     /// It never will, unless its file changes.
     Unfit(String),
-    /// Something is short now, such as descriptors or memory: it may later.
+    /// A temporary shortage, for example of descriptors or memory: a later attempt may succeed.
     Shortage(String),
 }
 
@@ -443,7 +443,7 @@ impl Candidate {
 const CANNOT_RUN: &str = "it cannot be run";
 
 enum Exec {
-    /// Something prevents it for now.
+    /// A temporary obstacle.
     NotNow,
     Failed(Failure),
 }

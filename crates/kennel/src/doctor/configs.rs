@@ -93,10 +93,10 @@ pub(super) fn apps() -> Result<Vec<Finding>, String> {
             continue;
         }
         let what = format!("{title} starts {} directly ({path})", names.join(", "));
-        match servers.hindrance {
+        match servers.obstacle {
             None => direct.push(what),
-            Some(hindrance) => {
-                let fix = format!("{hindrance}; then `kennel wrap`");
+            Some(obstacle) => {
+                let fix = format!("{obstacle}; then `kennel wrap`");
                 findings.push(Finding::new(what, DIRECT, fix));
             }
         }
@@ -153,8 +153,8 @@ pub(super) fn commands() -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// What a command needs and what is missing: its program, the script for its interpreter, or the directory in which
-/// Kennel is to start it.
+/// A missing requirement of a command: its program, the script for its interpreter, or the directory in which Kennel
+/// starts it. Also returns the word that names it.
 fn missing<'c>(kennel: &'c [String], server: &'c [String], has_cwd: bool) -> Vec<&'c str> {
     // Words that the app expands, or looks for elsewhere, cannot be checked here.
     let status = |word: &&str| !word.contains(['$', '{', '~']);

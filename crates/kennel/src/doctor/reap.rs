@@ -40,7 +40,7 @@ pub(crate) struct ReapArgs {
     json: bool,
 }
 
-/// What was done, as `--json` shows it.
+/// The results, as `--json` shows them.
 #[derive(Debug, Default, Serialize)]
 struct ReapReport {
     /// Number of leftover processes of Kennel's servers that were ended.
@@ -120,11 +120,11 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     if !args.json {
         found
             .iter()
-            .for_each(|orphan| print_line!("{}", printable(&orphans::described(orphan))));
+            .for_each(|orphan| print_line!("{}", printable(&orphans::describe(orphan))));
         for other in &others {
             print_line!(
                 "--  another user's: {}",
-                printable(&orphans::described(other))
+                printable(&orphans::describe(other))
             );
         }
         if !others.is_empty() {

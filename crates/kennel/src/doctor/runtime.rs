@@ -235,7 +235,7 @@ pub(super) fn forget_session(name: &OsStr) -> bool {
 }
 
 pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
-    let left = look_for_left()?;
+    let left = find_leftover_processes()?;
     let pids: Vec<String> = left.iter().map(|it| it.pid().to_string()).collect();
     let what = match &pids[..] {
         [] => return Ok(Vec::new()),
@@ -257,10 +257,10 @@ pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
 
 /// Processes left over from trees without a warden, as far as they can be seen.
 pub(super) fn left() -> Vec<ProcessRef> {
-    look_for_left().unwrap_or_default()
+    find_leftover_processes().unwrap_or_default()
 }
 
-fn look_for_left() -> Result<Vec<ProcessRef>, String> {
+fn find_leftover_processes() -> Result<Vec<ProcessRef>, String> {
     let found = existing(TREES)?.map(|trees| tree::find_leftovers(&trees));
     let found = found.transpose().map_err(|error| error.to_string())?;
     Ok(found.unwrap_or_default())

@@ -290,7 +290,9 @@ impl<'a> ElectionDriver<'a> {
     fn report_lock_holder(&mut self) -> Result<StepResult, StepError> {
         let dir = require_key_dir(&self.key_dir)?.dir();
         let path = dir.path().join(DAEMON_LOCK);
-        let by = probe(dir, DAEMON_LOCK).by_whom(&path).unwrap_or_default();
+        let by = probe(dir, DAEMON_LOCK)
+            .holder_text(&path)
+            .unwrap_or_default();
         Err(format!(
             "{} is held by a daemon that cannot be reached: {by}; stop it, and the next session starts a new one",
             path.display()

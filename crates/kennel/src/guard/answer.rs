@@ -24,7 +24,7 @@ pub(super) struct Answer {
     pub(super) err: Option<String>,
 }
 
-/// Where the result goes.
+/// The receiver of the result.
 #[derive(Debug)]
 pub(super) enum AnswerTo {
     /// To stdout and stderr of this process.
@@ -41,7 +41,7 @@ pub(super) enum Status {
 }
 
 impl AnswerTo {
-    /// Sends the result, once; later ones go nowhere. Returns the exit code of a command that ends with it.
+    /// Sends the result. Only the first call has an effect. Returns the exit code of a command that ends with it.
     pub(super) fn tell(&mut self, answer: &Answer) -> u8 {
         match self {
             AnswerTo::Stdio => answer.print(),

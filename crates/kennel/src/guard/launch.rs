@@ -130,7 +130,7 @@ impl Ready {
                 after_eof: Duration::ZERO,
                 after_term: args.stop_after,
             },
-            detached: outliving(args),
+            detached: detached_policy(args),
             records: self.dirs.as_ref().map(|dirs| dirs.trees.handle()),
         };
         match detached {
@@ -191,8 +191,8 @@ pub(super) fn not_recorded(name: &str, what: &str, why: &dyn std::fmt::Display) 
     )
 }
 
-/// Which detached processes to keep after the server. The server itself may be detached.
-fn outliving(args: &Args) -> Detached {
+/// The detached processes to keep after the server. The server itself may be detached.
+fn detached_policy(args: &Args) -> Detached {
     let variable = || timers::value("detached", &None, timers::detached).unwrap_or_default();
     match args.detached.or_else(variable) {
         None | Some(Detached::Auto) => Detached::AutoGuard,

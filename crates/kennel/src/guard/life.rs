@@ -59,7 +59,7 @@ impl Life {
     }
 
     /// The time until the next deadline, if nothing happens before.
-    pub(super) fn due_in(&self) -> Option<Duration> {
+    pub(super) fn time_left(&self) -> Option<Duration> {
         let interval = self
             .looked
             .map(|looked| self.interval.saturating_sub(looked.elapsed()));
@@ -67,7 +67,7 @@ impl Life {
         interval.into_iter().chain(deadline).min()
     }
 
-    pub(super) fn saw(&mut self, seen: Connections) {
+    pub(super) fn record_connections(&mut self, seen: Connections) {
         let now = self.now();
         match seen {
             Connections::Connected => {

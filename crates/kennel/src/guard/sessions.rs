@@ -19,7 +19,7 @@ use kennel_sys::tree;
 pub(super) const COUNT_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Counting takes at most this fraction of the time: watching must stay cheap, however many clients are connected.
-const PARTS: u32 = 150;
+const COUNTING_FRACTION: u32 = 150;
 
 /// How long the list of the server's sockets may be reused: a search of a tree that is just forking may miss one.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ pub(super) struct Sessions {
     /// Sockets of clients on this machine that were not the tree's, and when that was checked.
     other_sockets: BTreeSet<u64>,
     asked: Option<Instant>,
-    /// When the tree's own connections were last the only ones.
+    /// When the tree had no connections but its own at the last time.
     only_own_connections: Option<Instant>,
     /// Without given ports: those that the tree was seen to listen on.
     seen: BTreeSet<u16>,
@@ -73,7 +73,7 @@ impl Sessions {
     pub(super) fn listening(&mut self, warden: &ProcessRef) -> io::Result<BTreeSet<u16>> {
         let now = net::listeners()?;
         // Reading the descriptors of a process with a thousand connections is expensive; the list of listeners is not.
-        if !is_fresh(self.looked) || now != self.known {
+        if !is_recent(self.looked) || now != self.known {
             self.ours = ours(&now, &self.named, warden)?;
             self.known = now;
             self.looked = Some(Instant::now());
@@ -147,7 +147,7 @@ impl Sessions {
             .collect();
         let elsewhere = accepted.iter().filter(|it| it.peer_inode.is_none()).count();
         let peers: BTreeSet<u64> = accepted.iter().filter_map(|it| it.peer_inode).collect();
-        let known = is_fresh(self.asked) && !self.other_sockets.is_disjoint(&peers);
+        let known = is_recent(self.asked) && !self.other_sockets.is_disjoint(&peers);
         if !all && (elsewhere > 0 || known) {
             self.only_own_connections = None;
             return Ok(1);
@@ -180,16 +180,16 @@ impl Sessions {
     }
 }
 
-fn is_fresh(at: Option<Instant>) -> bool {
+fn is_recent(at: Option<Instant>) -> bool {
     at.is_some_and(|at| at.elapsed() <= REFRESH)
 }
 
-/// The time of the next count after one that took this long.
+/// When to count again, after a count that took this long.
 pub(super) fn next_count(took: Duration) -> Duration {
-    (took * PARTS).clamp(COUNT_INTERVAL, MAX_COUNT_INTERVAL)
+    (took * COUNTING_FRACTION).clamp(COUNT_INTERVAL, MAX_COUNT_INTERVAL)
 }
 
-/// Which listeners are sockets of the tree. If the tree hides its sockets, those at the given ports.
+/// The inodes of the tree's listeners. If the tree hides its sockets, the listeners at the given ports count.
 fn ours(listeners: &[Listener], named: &[u16], root: &ProcessRef) -> io::Result<BTreeSet<u64>> {
     let wanted: BTreeSet<u64> = listeners.iter().map(|listener| listener.inode).collect();
     let mut ours = BTreeSet::new();

@@ -42,7 +42,7 @@ const MIN_REPEAT: Duration = Duration::from_secs(1);
 const LISTEN_AFTER_LAUNCHER: Duration = Duration::from_secs(2);
 /// First interval at which the guard checks whether the server listens: no event reports that (rule 10 names it).
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
-const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A guarded server, with everything that is held while it runs.
 pub(super) struct Watch {
@@ -129,7 +129,7 @@ impl Watch {
             self.take_next_step();
             if self.sleep().is_err() {
                 // Out of memory: pause rather than spin.
-                let _ = events::sleep(&[], &[], Some(LONGEST_INTERVAL));
+                let _ = events::sleep(&[], &[], Some(MAX_INTERVAL));
             }
         }
     }
@@ -146,7 +146,7 @@ impl Watch {
         // Once the warden ends it, neither owner nor connections matter.
         let life = match self.stage {
             Stage::Ladder => None,
-            _ => self.life.due_in(),
+            _ => self.life.time_left(),
         };
         let timeout = [stage, ports, life].into_iter().flatten().min();
         let mut sources: Vec<&dyn Waitable> = vec![&self.signals, &self.tree];
@@ -271,7 +271,7 @@ impl Watch {
         if !ready && awaited.since.elapsed() < self.ready_timeout {
             self.awaited = Some(Await {
                 next: now + awaited.interval,
-                interval: (awaited.interval * 2).min(LONGEST_INTERVAL),
+                interval: (awaited.interval * 2).min(MAX_INTERVAL),
                 ..awaited
             });
             return;
@@ -285,7 +285,7 @@ impl Watch {
         if !self.answer_to.is_awaited() {
             return;
         }
-        let kept = self.kept.as_ref().filter(|kept| kept.is_in_place());
+        let kept = self.kept.as_ref().filter(|kept| kept.exists_at_path());
         let Some(entry) = kept.and_then(|kept| kept.record().inspect()) else {
             return self.not_recorded("the runtime directory was removed".to_owned());
         };
@@ -329,14 +329,15 @@ impl Watch {
             return;
         };
         // All pending events are handled before a deadline counts (rule 3).
-        if self.life.due_in().is_none_or(|left| left.is_zero()) {
+        if self.life.time_left().is_none_or(|left| left.is_zero()) {
             let since = looked.elapsed();
             self.life.looked = Some(Instant::now());
             // If connections cannot be counted, assume one.
             let before = thread_time();
             let seen = self.sessions.inspect(self.tree.warden(), since);
             self.life.interval = sessions::next_count(thread_time().saturating_sub(before));
-            self.life.saw(seen.unwrap_or(Connections::Connected));
+            self.life
+                .record_connections(seen.unwrap_or(Connections::Connected));
             let now = self.life.now();
             self.life.lifetime.advance(now);
         }

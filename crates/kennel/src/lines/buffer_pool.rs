@@ -15,7 +15,7 @@ thread_local! {
     static POOLED_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Pools a buffer. Frees the one that was pooled before.
+/// Pools a buffer. Frees the one pooled before.
 pub(crate) fn put(mut buffer: Vec<u8>) {
     buffer.clear();
     POOLED.set(Some(buffer));

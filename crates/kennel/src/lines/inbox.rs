@@ -10,7 +10,7 @@ use kennel_sys::io::{Handle, Input, Stream};
 use kennel_sys::memory;
 
 use super::buffer_pool;
-use super::too_long::{SkipReason, Skipped, SkippedLines, is_too_odd, max_odd_line};
+use super::too_long::{SkipReason, SkippedLine, SkippedLines, is_too_odd, max_odd_line};
 use super::{InboxSizes, ProgramSizes, SMALL_READ, TooLong, max_line, memory_of};
 
 /// Bytes of headroom before a long line, so that a longer id can be spliced in without moving the whole line.
@@ -33,8 +33,8 @@ pub(crate) struct Inbox<S = ProgramSizes> {
     /// The scanned line was taken.
     scan_is_old: bool,
     /// A line that is too long; the rest of it is skipped.
-    skipped: Option<Box<Skipped>>,
-    /// Skipped lines that have ended and are not reported yet.
+    skipped: Option<Box<SkippedLine>>,
+    /// SkippedLine lines that have ended and are not reported yet.
     too_long: Vec<TooLong>,
     sizes: PhantomData<S>,
 }
@@ -58,7 +58,7 @@ impl Inbox {
         }
     }
 
-    /// What a newer build needs: the bytes that were not taken, and the lines that are being skipped.
+    /// The state for a newer build: the bytes that were not taken, and the lines that are being skipped.
     pub(crate) fn snapshot(&self) -> (&[u8], SkippedLines) {
         let Inbox {
             bytes,
@@ -198,7 +198,7 @@ impl<S: InboxSizes> Inbox<S> {
         }
         if self.skipped.is_none() {
             let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
-            let skipped = Skipped::new(&self.bytes[self.taken..], scan, why);
+            let skipped = SkippedLine::new(&self.bytes[self.taken..], scan, why);
             self.skipped = Some(Box::new(skipped));
         }
         self.bytes = Vec::new();
@@ -251,7 +251,7 @@ impl<S: InboxSizes> Inbox<S> {
     /// Skips a complete line that is too long; `true` if it needs no report.
     fn skip_whole_line(&mut self, end: usize, why: SkipReason) -> bool {
         let scan = self.scan.take();
-        let skipped = Skipped::new(&self.bytes[self.taken..end], scan.as_deref(), why);
+        let skipped = SkippedLine::new(&self.bytes[self.taken..end], scan.as_deref(), why);
         self.skipped = Some(Box::new(skipped));
         self.taken = end + 1;
         (self.last, self.searched) = (self.taken, self.taken);
@@ -318,7 +318,7 @@ impl<S: InboxSizes> Inbox<S> {
     fn scan_unfinished(&mut self) {
         if self.len() >= S::CHUNK {
             let scan = self.scan.get_or_insert_default();
-            scan.look_at(&self.bytes[self.taken..]);
+            scan.scan(&self.bytes[self.taken..]);
         }
         if self.len() <= S::MIN_MAX_LINE {
             return;
@@ -337,7 +337,7 @@ impl<S: InboxSizes> Inbox<S> {
             return false;
         }
         let scan = self.scan.get_or_insert_default();
-        scan.look_at(&self.bytes[self.taken..end]);
+        scan.scan(&self.bytes[self.taken..end]);
         is_too_odd(length, Some(scan))
     }
 
@@ -350,7 +350,7 @@ impl<S: InboxSizes> Inbox<S> {
             all.bytes.pop();
             let scan = all.scan.unwrap_or_default();
             return Some(InputLine::Moved(
-                Owned::behind_room(all.bytes, all.headroom),
+                Owned::with_headroom(all.bytes, all.headroom),
                 scan,
             ));
         }
@@ -483,7 +483,7 @@ impl<S: InboxSizes> Inbox<S> {
 }
 
 thread_local! {
-    /// Buffer of the inbox that became empty last, for the next one that reads.
+    /// The buffer of the last inbox that became empty, for the next inbox that reads.
     static THREAD_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

@@ -22,10 +22,10 @@ use crate::listing::{self, Ambiguous, Mode};
 use crate::purge::has_served;
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::name_of;
-use crate::stop::{nothing_called, which_one};
+use crate::stop::{list_ambiguous, not_found};
 use crate::{duration, terminal};
 use tail::Tail;
-use timeline::{LogFormat, LogLine, Since};
+use timeline::{FirstShown, LogFormat, LogLine};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -65,10 +65,10 @@ pub(crate) fn logs(args: &Args) -> ExitCode {
     match find(&args.which) {
         Ok(log) => shown(show(&log, args)),
         Err(NoLog::Because(why)) => crate::fail(&format!("{} {why}", args.which)),
-        Err(NoLog::Unknown) => nothing_called(&args.which),
+        Err(NoLog::Unknown) => not_found(&args.which),
         Err(NoLog::Ambiguous(several)) => {
             let several = several.iter();
-            which_one(&args.which, several.map(|it| (it.key(), it.known())))
+            list_ambiguous(&args.which, several.map(|it| (it.key(), it.known())))
         }
         Err(NoLog::Failed(error)) => crate::fail(&error.to_string()),
     }
@@ -178,7 +178,7 @@ fn show(log: &Log, args: &Args) -> io::Result<()> {
     let since = args
         .since
         .and_then(|ago| SystemTime::now().checked_sub(ago));
-    let mut since = since.map_or(Since::Ever, Since::at);
+    let mut since = since.map_or(FirstShown::Ever, FirstShown::at);
     let colour = terminal::stdout_has_colour();
     let mut tail = Tail::of(&log.dir);
     let mut stdout = io::stdout().lock();

@@ -89,7 +89,7 @@ pub(crate) fn latency(entry: &Entry) -> Option<u64> {
 }
 
 /// Formats microseconds: `0.4ms`, `12ms`, `1.5s`, `240s`, `27h`. At most 6 characters.
-pub(crate) fn took(micros: u64) -> String {
+pub(crate) fn format_latency(micros: u64) -> String {
     let (millis, tenths) = (micros / 1_000, micros / 100 % 10);
     match millis {
         0..10 => format!("{millis}.{tenths}ms"),
@@ -123,7 +123,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// The same, with `-` for zero.
-pub(crate) fn held(held: u64) -> String {
+pub(crate) fn format_memory(held: u64) -> String {
     match held {
         0 => "-".to_owned(),
         held => bytes(held),
@@ -242,7 +242,7 @@ fn guard(entry: &Entry, guarded: &Guarded) -> String {
 }
 
 /// Shortens a text to this many columns of a terminal; ends with `…` if something is missing.
-pub(crate) fn cut(text: &str, width: usize) -> String {
+pub(crate) fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

@@ -20,7 +20,7 @@ use crate::exit_code::{NOTHING_FOUND, USAGE};
 use crate::listing::{self, Entry};
 use crate::ps::words::printable;
 use crate::stdout::{self, print_line};
-use crate::stop::which_one;
+use crate::stop::list_ambiguous;
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item, NoInventory};
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 struct PurgeReport<'a> {
     items: Vec<&'a Item>,
     removed: bool,
-    /// Who uses the files, if anyone does: nothing is removed then.
+    /// The processes that use the files, if any: then nothing is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<String>,
     /// Files that stay: those of Kennel that are needed, declared paths that contain more than state, and files that
@@ -80,7 +80,7 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Err(NoInventory::Failed(error)) => return crate::fail(&error.to_string()),
         Err(NoInventory::Ambiguous(several)) => {
             let word = args.name.as_deref().unwrap_or_default();
-            return which_one(word, several.iter().map(|it| (it.key(), it.known())));
+            return list_ambiguous(word, several.iter().map(|it| (it.key(), it.known())));
         }
     };
     if let Err(refusal) = states::check_named(&args.with_state, &inventory) {
@@ -140,13 +140,13 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What to remove, and what prevents it.
+/// The files to remove, and the reasons that prevent it.
 struct Plan<'a> {
     items: Vec<&'a Item>,
     in_use: Option<String>,
     inventory: &'a Inventory,
     backups: &'a Backups,
-    /// Declared state that is kept because nobody approved its removal.
+    /// Declared state that is kept because no person approved its removal.
     spared: Vec<&'a PathBuf>,
     args: &'a Args,
 }

@@ -28,7 +28,7 @@ use crate::key_dir::{DAEMON_LOCK, RECORD as DAEMON_RECORD, SPAWN_LOCK};
 /// Number of digits of a key, and of a daemon's generation.
 const KEY_DIGITS: usize = 16;
 /// Number of digits of a store's key, and of a tree's cookie.
-const LONG_DIGITS: usize = 32;
+const LONG_KEY_DIGITS: usize = 32;
 
 /// A pattern for names.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn directories(kind: &str) -> Option<NamePattern> {
     match kind {
         "daemons" => Some(NamePattern::Hex(KEY_DIGITS)),
         "guards" => Some(NamePattern::Pid),
-        STORES => Some(NamePattern::Hex(LONG_DIGITS)),
+        STORES => Some(NamePattern::Hex(LONG_KEY_DIGITS)),
         _ => None,
     }
 }
@@ -89,7 +89,7 @@ fn files(kind: &str) -> &'static [(NamePattern, Creation)] {
         "solo" => &[(NamePattern::Pid, Creation::Atomic)],
         "starting" => &[(NamePattern::Port, Creation::Direct)],
         "trees" => &[
-            (NamePattern::Hex(LONG_DIGITS), Creation::Dotted),
+            (NamePattern::Hex(LONG_KEY_DIGITS), Creation::Dotted),
             (NamePattern::Kept, Creation::Dotted),
         ],
         "eras" => &[(NamePattern::Hex(KEY_DIGITS), Creation::Atomic)],

@@ -9,7 +9,7 @@ use kennel_sys::lock::{self, Lock, Mode};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree;
 
-use super::inventory::{FLAT, Inventory, Item, NESTED, STORES};
+use super::inventory::{FILE_DIRECTORIES, Inventory, Item, NESTED, STORES};
 use super::names::{is_directory_of_kennel, is_file_of_kennel, is_name_of_kennel};
 use super::plain_state::more_than_state;
 use crate::checked_dir::CheckedDir;
@@ -37,7 +37,7 @@ pub(super) enum Failure {
     Partly(String),
 }
 
-/// Removes the files of the inventory. Of the states of servers, only `approved` ones.
+/// Removes the files of the inventory. Of the declared states, removes only those in `approved`.
 pub(super) fn remove(
     user: &RuntimeDir,
     inventory: &Inventory,
@@ -262,7 +262,7 @@ fn clear(
         }
         parent.remove_subdir_if_empty(&name).map_err(message)?;
     }
-    for (kind, _) in FLAT {
+    for (kind, _) in FILE_DIRECTORIES {
         let Ok(Some(dir)) = user.existing_subdir(kind) else {
             continue;
         };
@@ -273,7 +273,10 @@ fn clear(
         }
     }
     if everything {
-        for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
+        for kind in NESTED
+            .iter()
+            .chain(FILE_DIRECTORIES.iter().map(|(kind, _)| kind))
+        {
             // An entry that is not Kennel's, such as a file or a link, stays.
             let _ = user.remove_subdir_if_empty(kind);
         }

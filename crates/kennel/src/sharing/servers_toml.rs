@@ -70,7 +70,7 @@ pub(crate) struct Entry {
     /// The command, if the entry has a name and a command.
     pub(crate) named: Option<Named>,
     pub(crate) timers: Timings,
-    /// Which sessions may share it, if configured.
+    /// The sessions that may share it, if configured.
     pub(crate) share: Option<Rule>,
     /// Whether its lists may be answered from the cache.
     pub(crate) cache: bool,
@@ -200,7 +200,7 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Who else can write the file. A group with the user's own number has no other members.
+/// Other users who can write the file. A group with the user's own number has no other members.
 fn other_writers(facts: &FileFacts) -> Option<String> {
     let group = facts.group();
     let by_group = facts.is_writable_by_group() && group != UserId::current().number();

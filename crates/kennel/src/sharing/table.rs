@@ -14,7 +14,7 @@ use crate::key::variables;
 use crate::names::Names;
 pub(crate) use rows::ROWS;
 
-/// What is known about one server.
+/// A server in the table.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// Its package, if it comes from a registry.
@@ -23,7 +23,7 @@ pub(crate) struct Row {
     pub(crate) programs: &'static [&'static str],
     /// The name of its module for `python -m`.
     pub(crate) module: Option<&'static str>,
-    /// Which sessions may share it.
+    /// The sessions that may share it.
     pub(crate) rule: Rule,
     /// The reason, in a few words for `kennel ps`.
     pub(crate) why: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
         expect(dead_code, reason = "for people: a test keeps the documentation to it")
     )]
     pub(crate) seen: &'static str,
-    /// What the reading found.
+    /// The result of the review of its source code.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for people: a test keeps the documentation to it")

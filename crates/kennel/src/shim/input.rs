@@ -160,7 +160,7 @@ impl Shim {
 
     /// Sends the beginning of a long line, if it will be forwarded when it has ended.
     fn send_ahead(&mut self) {
-        if !self.engine.session().forwards() {
+        if !self.engine.session().can_forward() {
             return;
         }
         if let Some(conn) = &mut self.conn {

@@ -67,7 +67,7 @@ type StarterExits = Vec<Source<Exit<Arc<ProcessRef>>>>;
 /// The process that started this one, as found at the start of `main`.
 pub(crate) type FoundStarter = io::Result<Starter>;
 
-/// What a shim needs to be a daemon's client.
+/// The settings for a daemon's client.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) key: String,

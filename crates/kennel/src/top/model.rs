@@ -153,7 +153,7 @@ impl Model {
         self.message = None;
         match self.mode {
             Mode::Browse => self.browse(key),
-            Mode::Filter => self.type_filter(key),
+            Mode::Filter => self.edit_filter(key),
             Mode::Ask => {
                 self.mode = Mode::Browse;
                 match key {
@@ -189,18 +189,18 @@ impl Model {
                 Some(_) => self.mode = Mode::Ask,
                 None => {}
             },
-            Key::Down | Key::Char('j') => return self.move_by(1),
-            Key::Up | Key::Char('k') => return self.move_by(-1),
-            Key::PageDown => return self.move_by(10),
-            Key::PageUp => return self.move_by(-10),
-            Key::Home | Key::Char('g') => return self.move_by(isize::MIN),
-            Key::End | Key::Char('G') => return self.move_by(isize::MAX),
+            Key::Down | Key::Char('j') => return self.move_selection(1),
+            Key::Up | Key::Char('k') => return self.move_selection(-1),
+            Key::PageDown => return self.move_selection(10),
+            Key::PageUp => return self.move_selection(-10),
+            Key::Home | Key::Char('g') => return self.move_selection(isize::MIN),
+            Key::End | Key::Char('G') => return self.move_selection(isize::MAX),
             _ => {}
         }
         Action::None
     }
 
-    fn type_filter(&mut self, key: Key) -> Action {
+    fn edit_filter(&mut self, key: Key) -> Action {
         match key {
             Key::Enter => self.mode = Mode::Browse,
             Key::Esc => {
@@ -230,7 +230,7 @@ impl Model {
         Action::None
     }
 
-    fn move_by(&mut self, by: isize) -> Action {
+    fn move_selection(&mut self, by: isize) -> Action {
         let last = self.shown().len().saturating_sub(1);
         let place = self.index_of_selected().unwrap_or(0);
         let place = place.saturating_add_signed(by).min(last);

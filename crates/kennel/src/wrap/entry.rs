@@ -1,4 +1,4 @@
-//! One server of a configuration, and the positions of its parts in the file.
+//! A server of a configuration, and the positions of its parts in the file.
 //!
 //! All formats are read into these types, and all changes are [`Edit`]s at these positions: all other bytes stay.
 
@@ -56,7 +56,7 @@ pub(crate) enum Args {
     Missing { at: usize, lead: String },
 }
 
-/// One server of a configuration.
+/// A server of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -133,7 +133,7 @@ impl Unreadable {
     }
 }
 
-/// Finds the lines of many positions in one text: for ascending ones it reads the text once.
+/// Finds the lines of many positions in one text. For ascending positions it reads the text once.
 #[derive(Debug)]
 pub(crate) struct LineCounter<'a> {
     text: &'a str,

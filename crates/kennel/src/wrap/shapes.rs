@@ -1,4 +1,4 @@
-//! Where JSON configurations have their servers, and what an entry looks like.
+//! The JSON formats of configurations: where they have their servers, and what an entry looks like.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::json::{self, get, members, span};
 /// The reason for a server without a command.
 pub(super) const REMOTE: &str = "is reached over the network: there is no process to start";
 pub(super) const BUILT_IN: &str = "starts no command";
-pub(super) const NOT_TEXTS: &str = "its command is not written as texts";
+pub(super) const NOT_STRINGS: &str = "its command is not written as texts";
 
 /// The members that contain servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,23 +119,23 @@ fn start(text: &str, object: &Object<'_>) -> Start {
         return Start::None(BUILT_IN);
     };
     match &command.value {
-        Value::StringLit(_) => apart(text, object, command),
+        Value::StringLit(_) => separate_args(text, object, command),
         Value::Array(_) => match list(&command.value) {
             Some(list) if !list.words.is_empty() => Start::Together(list),
-            _ => Start::None(NOT_TEXTS),
+            _ => Start::None(NOT_STRINGS),
         },
         // The older notation of Zed.
         Value::Object(inner) => match inner.get("path") {
-            Some(path) => apart(text, inner, path),
-            None => Start::None(NOT_TEXTS),
+            Some(path) => separate_args(text, inner, path),
+            None => Start::None(NOT_STRINGS),
         },
-        _ => Start::None(NOT_TEXTS),
+        _ => Start::None(NOT_STRINGS),
     }
 }
 
-fn apart(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
+fn separate_args(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
     let Some(command) = word(&program.value) else {
-        return Start::None(NOT_TEXTS);
+        return Start::None(NOT_STRINGS);
     };
     let args = match object.get("args") {
         Some(member) => match list(&member.value) {
@@ -143,7 +143,7 @@ fn apart(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
                 list,
                 removal: removal(text, object, member),
             },
-            None => return Start::None(NOT_TEXTS),
+            None => return Start::None(NOT_STRINGS),
         },
         None => Args::Missing {
             at: program.end(),
@@ -195,12 +195,12 @@ fn removal(text: &str, object: &Object<'_>, member: &ObjectProp<'_>) -> Option<R
     match members.get(at + 1) {
         Some(next) if only_a_comma(own.end, next.start()) => Some(own.start..next.start()),
         Some(next) => {
-            let comma = comma_behind(&text[own.end..next.start()])?;
+            let comma = next_comma(&text[own.end..next.start()])?;
             Some(own.start..own.end + comma)
         }
         None if at == 0 => {
             // The only member: a comma after it must go, too.
-            let comma = comma_behind(&text[own.end..object.end() - 1]).unwrap_or(0);
+            let comma = next_comma(&text[own.end..object.end() - 1]).unwrap_or(0);
             Some(own.start..own.end + comma)
         }
         // A comment stands between the comma before it and the last member: the comma would stand before the brace.
@@ -209,7 +209,7 @@ fn removal(text: &str, object: &Object<'_>, member: &ObjectProp<'_>) -> Option<R
 }
 
 /// The length up to the end of the next comma, if only white space is before it.
-fn comma_behind(text: &str) -> Option<usize> {
+fn next_comma(text: &str) -> Option<usize> {
     let comma = text.len() - text.trim_start().len();
     text[comma..].starts_with(',').then_some(comma + 1)
 }

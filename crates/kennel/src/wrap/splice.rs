@@ -100,7 +100,7 @@ pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
             let args = match args {
                 Args::Listed { list, .. } => {
                     let flow = matches!(list.layout, Layout::Flow(_));
-                    put_first(text, list, &with(flow))
+                    insert_prefix(text, list, &with(flow))
                 }
                 Args::Missing { at, lead } => Edit {
                     span: *at..*at,
@@ -111,7 +111,7 @@ pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
         }
         Start::Together(list) => {
             let all = [vec![quoted(&prefix.program)], words].concat();
-            vec![put_first(text, list, &all)]
+            vec![insert_prefix(text, list, &all)]
         }
         Start::None(_) => Vec::new(),
     }
@@ -166,7 +166,7 @@ pub(crate) fn repoint(entry: &Entry, program: &str) -> Vec<Edit> {
     word.map(edit).into_iter().collect()
 }
 
-fn put_first(text: &str, list: &List, literals: &[String]) -> Edit {
+fn insert_prefix(text: &str, list: &List, literals: &[String]) -> Edit {
     match (&list.layout, list.words.first()) {
         (Layout::Flow(inside), Some(first)) => {
             let lead = &text[inside.start..first.span.start];

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word, check_size};
-use super::shapes::{BUILT_IN, NOT_TEXTS, REMOTE};
+use super::shapes::{BUILT_IN, NOT_STRINGS, REMOTE};
 use super::splice::{end_of_line, line_start, quoted};
 
 /// Maximum size of a file, in bytes.
@@ -98,12 +98,12 @@ fn start(text: &str, fields: &DeTable<'_>, place: Place<'_>) -> Start {
         return Start::None(BUILT_IN);
     };
     let Some(command) = word(command) else {
-        return Start::None(NOT_TEXTS);
+        return Start::None(NOT_STRINGS);
     };
     let args = match fields.get_key_value("args") {
         Some((key, item)) => {
             let Some(list) = list(item) else {
-                return Start::None(NOT_TEXTS);
+                return Start::None(NOT_STRINGS);
             };
             let removal = removal(text, key.span().start, item.span().end, place);
             Args::Listed { list, removal }
@@ -113,7 +113,7 @@ fn start(text: &str, fields: &DeTable<'_>, place: Place<'_>) -> Start {
     Start::Apart { command, args }
 }
 
-/// Where the member `args` can be added, after the command whose key and value are here.
+/// The position for a member `args`, after the command whose key and value are here.
 fn missing(text: &str, key: usize, end: usize, place: Place<'_>) -> Args {
     match place {
         Place::Inline { prefix } => {

@@ -111,7 +111,7 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     let spot = &source.spot;
     writable(spot)?;
     let failed = |error: io::Error| format!("cannot be written: {error}");
-    let aside = aside(spot.name(), std::process::id());
+    let aside = temporary_name(spot.name(), std::process::id());
     let file = spot.dir().create_file(&aside).map_err(failed)?;
     // Held until the file has its final name: [`sweep`] removes only files that no process holds.
     fs::try_lock(&file);
@@ -130,7 +130,7 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     }
 }
 
-/// Writes the new file, with owner, attributes and mode of the one that was read.
+/// Writes the new file, with owner, attributes and mode of the file that was read.
 fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot be written: {error}");
     let spot = &source.spot;
@@ -188,7 +188,7 @@ fn is_at(spot: &FileInDir, name: &OsStr, file: &File) -> bool {
 }
 
 /// The name of the file while it is written.
-fn aside(name: &OsStr, pid: u32) -> OsString {
+fn temporary_name(name: &OsStr, pid: u32) -> OsString {
     let mut aside = OsString::from(".");
     aside.push(name);
     aside.push(format!(".kennel-{pid}"));

@@ -42,7 +42,7 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
     let members = match &document.value {
         _ if document.is_empty() => return Ok(Vec::new()),
         Value::Map { is_flow: true, .. } | Value::List { is_flow: true, .. } => {
-            return Err(wrong(
+            return Err(unsupported(
                 text,
                 &document,
                 "write each key on a line of its own",
@@ -58,7 +58,7 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
         return Ok(Vec::new());
     };
     if let Some(second) = roots.next() {
-        return Err(wrong(text, &second.key, SECOND));
+        return Err(unsupported(text, &second.key, SECOND));
     }
     if root.value.is_empty() {
         return Ok(Vec::new());
@@ -79,7 +79,7 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
             },
         ) => listed(text, items)?,
         _ => {
-            return Err(wrong(
+            return Err(unsupported(
                 text,
                 &root.key,
                 "write each server on lines of its own",
@@ -105,7 +105,13 @@ fn extensions(text: &str, members: &[Member]) -> Result<Vec<Entry>, Unreadable> 
                 members,
                 is_flow: false,
             } if !value.is_marked => members,
-            _ => return Err(wrong(text, key, "write the extension on lines of its own")),
+            _ => {
+                return Err(unsupported(
+                    text,
+                    key,
+                    "write the extension on lines of its own",
+                ));
+            }
         };
         let name = key.text().unwrap_or_default().to_owned();
         found.push(entry(text, name, key.span.start, fields)?);
@@ -121,7 +127,7 @@ fn listed(text: &str, items: &[Node]) -> Result<Vec<Entry>, Unreadable> {
             is_flow: false,
         } = &item.value
         else {
-            return Err(wrong(
+            return Err(unsupported(
                 text,
                 item,
                 "write each field of a server on a line of its own",
@@ -151,7 +157,7 @@ fn entry(text: &str, name: String, at: usize, fields: &[Member]) -> Result<Entry
     for field in fields {
         let Member { key, value } = field;
         match key.text().unwrap_or_default() {
-            "<<" => return Err(wrong(text, key, "merges another entry; write it out")),
+            "<<" => return Err(unsupported(text, key, "merges another entry; write it out")),
             "cmd" | "command" => command = Some((field, word(text, value)?)),
             "args" => args = Some((field, list(text, field)?)),
             "env" | "envs" => entry.env.extend(variables(text, field)?),
@@ -193,10 +199,10 @@ fn refuse_second_keys(text: &str, members: &[Member]) -> Result<(), Unreadable> 
             .trim_start()
             .starts_with(':');
         let Some(name) = key.text().filter(|_| has_colon && !key.is_marked) else {
-            return Err(wrong(text, key, "expected a key and a value"));
+            return Err(unsupported(text, key, "expected a key and a value"));
         };
         if !seen.insert(name) {
-            return Err(wrong(text, key, SECOND));
+            return Err(unsupported(text, key, SECOND));
         }
     }
     Ok(())
@@ -238,7 +244,7 @@ fn variables(text: &str, field: &Member) -> Result<Vec<String>, Unreadable> {
             let names = members.iter().filter_map(|member| member.key.text());
             Ok(names.map(str::to_owned).collect())
         }
-        _ => Err(wrong(
+        _ => Err(unsupported(
             text,
             &field.key,
             "write each variable on a line of its own",
@@ -248,13 +254,13 @@ fn variables(text: &str, field: &Member) -> Result<Vec<String>, Unreadable> {
 
 fn list(text: &str, Member { key, value }: &Member) -> Result<List, Unreadable> {
     let Value::List { items, is_flow } = &value.value else {
-        return Err(wrong(text, key, "expected a list"));
+        return Err(unsupported(text, key, "expected a list"));
     };
     let layout = match (is_flow, items.first()) {
-        _ if value.is_marked => return Err(wrong(text, key, "expected a list")),
+        _ if value.is_marked => return Err(unsupported(text, key, "expected a list")),
         (true, _) if text[value.span.clone()].contains('\n') => {
             let what = "write the list on one line, or a line for each word";
-            return Err(wrong(text, value, what));
+            return Err(unsupported(text, value, what));
         }
         (true, _) => Layout::Flow(value.span.start + 1..value.span.end - 1),
         (false, first) => {
@@ -284,13 +290,13 @@ fn word(text: &str, node: &Node) -> Result<Word, Unreadable> {
     let raw = &text[node.span.clone()];
     let (value, style) = match &node.value {
         Value::Text { value, style } if !node.is_marked => (value, style),
-        _ => return Err(wrong(text, node, "write it as a plain text")),
+        _ => return Err(unsupported(text, node, "write it as a plain text")),
     };
     if !matches!(style, Plain | SingleQuoted | DoubleQuoted) {
-        return Err(wrong(text, node, "write it as a plain text"));
+        return Err(unsupported(text, node, "write it as a plain text"));
     }
     if node.is_missing() {
-        return Err(wrong(text, node, "expected a text"));
+        return Err(unsupported(text, node, "expected a text"));
     }
     if let Some(line) = raw.find('\n') {
         let at = node.span.end - raw[line..].trim_start().len();
@@ -302,7 +308,7 @@ fn word(text: &str, node: &Node) -> Result<Word, Unreadable> {
     })
 }
 
-fn wrong(text: &str, node: &Node, what: &str) -> Unreadable {
+fn unsupported(text: &str, node: &Node, what: &str) -> Unreadable {
     Unreadable::at(text, node.span.start, what)
 }
 

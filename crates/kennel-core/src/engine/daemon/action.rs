@@ -37,7 +37,7 @@ impl<'a> From<&'a [u8]> for InputLine<'a> {
     }
 }
 
-/// What the engine needs to know of an admitted client.
+/// Facts about an admitted client that the engine needs.
 #[derive(Debug, Clone)]
 pub struct Introduction {
     /// The id of its session.
@@ -294,7 +294,8 @@ pub enum ClientPlace {
     /// It has no server: its next request decides which it gets.
     Opening,
     /// It has the server of this slot, counted from 0 in order.
-    At(usize),
+    #[serde(rename = "At")]
+    InSlot(usize),
     /// Its server was lost: its lines are for that server until it sends `!again` (rule 5).
     Lost,
 }

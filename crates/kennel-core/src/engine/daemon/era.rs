@@ -6,14 +6,14 @@ const EXITS: u32 = 2;
 
 /// Whether the servers of a daemon are modern, once one of them has shown it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct KnownEra {
+pub(super) struct EraKnowledge {
     known: Option<bool>,
     exits: u32,
 }
 
-impl KnownEra {
-    pub(super) fn restore(known: Option<bool>) -> KnownEra {
-        KnownEra { known, exits: 0 }
+impl EraKnowledge {
+    pub(super) fn restore(known: Option<bool>) -> EraKnowledge {
+        EraKnowledge { known, exits: 0 }
     }
 
     pub(super) fn is_modern(self) -> Option<bool> {
@@ -41,6 +41,6 @@ impl KnownEra {
 
     /// Forgets the era, because the server's files changed.
     pub(super) fn forget(&mut self) {
-        *self = KnownEra::default();
+        *self = EraKnowledge::default();
     }
 }

@@ -131,7 +131,7 @@ impl Daemon {
         }
         self.closed = true;
         self.close_empty_slots();
-        self.tell_all(&Control::Moved);
+        self.send_control_to_all(&Control::Moved);
         true
     }
 
@@ -204,7 +204,7 @@ impl Daemon {
             Shutdown::None | Shutdown::Closing { .. } | Shutdown::Trying => {
                 self.closed = true;
                 self.actions.push_back(Action::ArmWatchdog);
-                self.tell_all(&Control::Stopped);
+                self.send_control_to_all(&Control::Stopped);
                 let all = self.clients.keys().copied();
                 let all: Vec<ClientId> = all.collect();
                 for client in all {
@@ -270,10 +270,10 @@ impl Daemon {
         }
     }
 
-    fn tell_all(&mut self, control: &Control) {
+    fn send_control_to_all(&mut self, control: &Control) {
         let all: Vec<ClientId> = self.clients.keys().copied().collect();
         for client in all {
-            self.tell(client, control.clone());
+            self.send_control(client, control.clone());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a daemon writes to a connection that it does not serve, or does not serve yet.
+//! The lines that a daemon writes to a connection that it does not serve, or does not serve yet.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -21,14 +21,14 @@ const REFUSED: i32 = -32600;
 
 /// Why a connection is closed before it is served, and what is written to it first: whole lines.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedConnection {
     /// For the log.
     pub why: String,
     /// Empty if nothing is written.
     pub reply: Vec<u8>,
 }
 
-/// What is known of a first line that has not ended.
+/// The beginning of a first line that is not complete yet.
 #[derive(Debug, Clone, Copy)]
 pub struct UnfinishedFirstLine {
     /// It begins as a hello does.
@@ -41,12 +41,12 @@ pub struct UnfinishedFirstLine {
 
 impl UnfinishedFirstLine {
     /// Whether it may go on; `Err`: it is too long. No unknown client fills the daemon's memory.
-    pub fn check(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), RefusedConnection> {
         let is_long = self.length > MAX_HELLO;
         if self.is_hello && (is_long || self.is_skipped) {
             let why = format!("its hello is longer than {MAX_HELLO} bytes");
             let reply = Vec::new();
-            return Err(Refused { why, reply });
+            return Err(RefusedConnection { why, reply });
         }
         if !is_long {
             return Ok(());
@@ -55,7 +55,7 @@ impl UnfinishedFirstLine {
         let data = format!(r#"{{"reason":"line_too_long","limit":{MAX_HELLO}}}"#);
         let error = error_reply(b"null", REFUSED, &not_served(&why), Some(&data));
         let reply = lines([error]);
-        Err(Refused { why, reply })
+        Err(RefusedConnection { why, reply })
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Those of a daemon that introduces itself like this.
+    /// The replies of a daemon with this hello.
     pub fn new(hello: DaemonHello) -> Replies {
         Replies { hello }
     }
@@ -120,7 +120,7 @@ impl Replies {
     }
 
     /// To a client without a hello that is not served, if its first line is a request.
-    pub fn refuse_bare(first_line: &[u8], why: &str) -> Refused {
+    pub fn refuse_bare(first_line: &[u8], why: &str) -> RefusedConnection {
         let reply = match Message::parse(Line::from(first_line)) {
             Ok(Message::Request(request)) => {
                 let error = error_reply(request.id.raw(), REFUSED, &not_served(why), None);
@@ -128,7 +128,7 @@ impl Replies {
             }
             _ => Vec::new(),
         };
-        Refused {
+        RefusedConnection {
             why: format!("a client without a hello is not served here: {why}"),
             reply,
         }

@@ -145,7 +145,7 @@ impl Daemon {
     /// Handles a change of the server's files. The server is replaced when no request is pending.
     pub fn handle_files_changed(&mut self, id: SlotId) {
         let slot = self.slots.get_mut(&id);
-        if slot.is_some_and(ServerSlot::outdated) {
+        if slot.is_some_and(ServerSlot::mark_outdated) {
             self.report(Report::Outdated);
         }
     }
@@ -238,7 +238,7 @@ impl Daemon {
         self.timeout_of(self.slots.get(&id)?, now)
     }
 
-    /// The timeout of a slot that was [looked up](Self::slot) before.
+    /// The next timeout of `slot`, which the caller got from [`slot`](Self::slot).
     pub fn timeout_of(&self, slot: &ServerSlot, now: Moment) -> Option<Moment> {
         let timeout = slot.next_timeout(self.closed, now);
         match slot.is_waiting() {

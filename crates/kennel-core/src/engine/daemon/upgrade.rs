@@ -9,13 +9,13 @@ use crate::hello::Build;
 use crate::time::Moment;
 
 /// Maximum wait for a moment without pending requests.
-const QUIET_WAIT: Duration = Duration::from_secs(2);
+const MAX_QUIET_WAIT: Duration = Duration::from_secs(2);
 /// Maximum bytes stored in the daemon when its snapshot is written: writing takes up to five times as much memory.
-const LIGHT_BYTES: usize = 4 << 20;
+const SMALL_SNAPSHOT: usize = 4 << 20;
 /// How long that limit holds. After it, half of the maximum line length may be stored.
-const LIGHT_WAIT: Duration = Duration::from_secs(60);
-/// After this wait, half lines of clients are dropped that are as old as [`STALE`]: nobody may prevent an upgrade by a line
-/// that never ends.
+const SMALL_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
+/// Wait after which half lines of clients are dropped if they are older than [`STALE`]: a line that never ends must not
+/// prevent an upgrade.
 const HALF_LINE_WAIT: Duration = Duration::from_secs(120);
 const STALE: Duration = Duration::from_secs(60);
 /// Minimum time between two counts of what is stored.
@@ -52,9 +52,9 @@ impl HandoverWait {
 
     /// Maximum bytes stored when the snapshot is written. `max_line`: maximum bytes of a line.
     pub fn max_bytes(&self, max_line: usize, now: Moment) -> usize {
-        match now >= self.since + LIGHT_WAIT {
-            true => LIGHT_BYTES.max(max_line / 2),
-            false => LIGHT_BYTES,
+        match now >= self.since + SMALL_SNAPSHOT_WAIT {
+            true => SMALL_SNAPSHOT.max(max_line / 2),
+            false => SMALL_SNAPSHOT,
         }
     }
 
@@ -65,7 +65,7 @@ impl HandoverWait {
 
     /// Records that the moment was not good, and that it took this long to find out.
     pub fn not_yet(&mut self, took: Duration, now: Moment) {
-        self.check_at = now + (took * COUNTING_SHARE).clamp(RECOUNT_AFTER, LIGHT_WAIT);
+        self.check_at = now + (took * COUNTING_SHARE).clamp(RECOUNT_AFTER, SMALL_SNAPSHOT_WAIT);
     }
 
     /// Records that something was short. Other processes may cause that, and end it.
@@ -75,12 +75,12 @@ impl HandoverWait {
 
     /// Whether no request is pending, or the wait for that is over.
     pub fn is_quiet(&self, daemon: &Daemon, now: Moment) -> bool {
-        now >= self.since + QUIET_WAIT || daemon.is_quiet()
+        now >= self.since + MAX_QUIET_WAIT || daemon.is_quiet()
     }
 
     /// When to check again.
     pub fn next_timeout(&self, now: Moment) -> Option<Moment> {
-        let waits = [QUIET_WAIT, LIGHT_WAIT, HALF_LINE_WAIT];
+        let waits = [MAX_QUIET_WAIT, SMALL_SNAPSHOT_WAIT, HALF_LINE_WAIT];
         let timeouts = waits.map(|wait| self.since + wait).into_iter();
         let timeouts = timeouts.filter(|at| *at >= self.check_at);
         let timeouts = timeouts.chain([self.check_at]);

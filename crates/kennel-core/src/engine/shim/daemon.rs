@@ -12,7 +12,7 @@ use crate::session::{SERVER_RESTARTED, Unsent, Verdict};
 use crate::time::Moment;
 
 /// How long a daemon may be silent with a request pending before it is pinged.
-const ASK_AFTER: Duration = Duration::from_secs(1);
+const PING_AFTER: Duration = Duration::from_secs(1);
 /// Time between two checks of a daemon that was pinged.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
@@ -20,7 +20,7 @@ impl Silence {
     pub(super) fn next_timeout(&self) -> Option<Moment> {
         match self {
             Silence::None | Silence::Suspected => None,
-            Silence::Since(since) => Some(*since + ASK_AFTER),
+            Silence::Since(since) => Some(*since + PING_AFTER),
             Silence::Asked { check_at, .. } => Some(*check_at),
         }
     }
@@ -132,7 +132,7 @@ impl Shim {
             "the daemon lacks resources to start a server: {}",
             lost.detail
         );
-        self.go_dedicated_for_now(&why, Return::after_longest_wait(now));
+        self.go_dedicated_for_now(&why, Return::with_max_delay(now));
     }
 
     /// Handles a lost or unresponsive daemon: another one is elected, as the restart limit allows.
@@ -198,16 +198,16 @@ impl Shim {
                 _ => {}
             },
             Elected::Connected { handshake } => match &self.sharing {
-                Sharing::ForNow(_) => self.return_to(now),
+                Sharing::DedicatedForNow(_) => self.return_to(now),
                 Sharing::Shared | Sharing::Dedicated => self.connected(handshake, now),
             },
             Elected::NoDaemon { why } => match &mut self.sharing {
-                Sharing::ForNow(attempts) => attempts.failed(now),
+                Sharing::DedicatedForNow(attempts) => attempts.failed(now),
                 Sharing::Shared | Sharing::Dedicated => {
                     self.session
                         .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
                     self.disconnect_after_election();
-                    self.go_dedicated_for_now(&why, Return::after_first_wait(now));
+                    self.go_dedicated_for_now(&why, Return::first(now));
                 }
             },
         }
@@ -235,14 +235,14 @@ impl Shim {
     /// Starts a dedicated server because no daemon can be had: Kennel must never be worse than no Kennel.
     fn go_dedicated_for_now(&mut self, why: &str, attempts: Return) {
         self.warn(format!("no daemon, using a dedicated server: {why}"));
-        self.sharing = Sharing::ForNow(attempts);
+        self.sharing = Sharing::DedicatedForNow(attempts);
         self.why_dedicated = Some(why.to_owned());
         self.start_server();
     }
 
     /// When to try to share again. Not while a request is pending: its response wakes the shim, too.
-    pub(super) fn return_at(&self) -> Option<Moment> {
-        let Sharing::ForNow(attempts) = &self.sharing else {
+    pub(super) fn share_again_at(&self) -> Option<Moment> {
+        let Sharing::DedicatedForNow(attempts) = &self.sharing else {
             return None;
         };
         let may_leave =
@@ -250,8 +250,8 @@ impl Shim {
         (may_leave && !self.session.app_is_done()).then_some(attempts.next)
     }
 
-    pub(super) fn try_to_return(&mut self) {
-        if let Sharing::ForNow(attempts) = &mut self.sharing {
+    pub(super) fn try_to_share(&mut self) {
+        if let Sharing::DedicatedForNow(attempts) = &mut self.sharing {
             attempts.electing = true;
             self.actions.push_back(Action::Elect(Purpose::Return));
         }
@@ -260,7 +260,7 @@ impl Shim {
     /// Handles the connection to a daemon. Its server starts when the dedicated server's process tree is empty: two
     /// writers on one store are worse than a late response.
     fn return_to(&mut self, now: Moment) {
-        let Sharing::ForNow(attempts) = &mut self.sharing else {
+        let Sharing::DedicatedForNow(attempts) = &mut self.sharing else {
             return;
         };
         if !self.session.is_quiet() || self.session.app_is_done() {
@@ -289,7 +289,7 @@ impl Shim {
         if !self.is_dedicated_for_now() {
             return;
         }
-        self.abandon_return(now);
+        self.abandon_sharing(now);
         self.sharing = Sharing::Shared;
         self.why_dedicated = None;
         self.stop_server();
@@ -297,8 +297,8 @@ impl Shim {
     }
 
     /// Cancels the election of an attempt to share again.
-    pub(super) fn abandon_return(&mut self, now: Moment) {
-        if let Sharing::ForNow(attempts) = &mut self.sharing
+    pub(super) fn abandon_sharing(&mut self, now: Moment) {
+        if let Sharing::DedicatedForNow(attempts) = &mut self.sharing
             && attempts.electing
         {
             attempts.failed(now);
@@ -320,7 +320,7 @@ impl Shim {
         }
         match &mut attached.silence {
             Silence::None => attached.silence = Silence::Since(now),
-            Silence::Since(since) if now >= *since + ASK_AFTER => {
+            Silence::Since(since) if now >= *since + PING_AFTER => {
                 attached.silence = Silence::Asked {
                     watch: StuckWatch::new(Patience::First, now),
                     check_at: now + CHECK_EVERY,

@@ -127,7 +127,7 @@ impl Shim {
     pub(super) fn hibernate(&mut self, unsent: Unsent<'_>, now: Moment) {
         let busy = !self.session.is_quiet();
         self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
-        self.abandon_return(now);
+        self.abandon_sharing(now);
         if self.session.app_is_done() && !self.session.has_pending_requests() {
             return self.give_up("it was stopped", "");
         }

@@ -24,7 +24,7 @@ pub(super) enum Upstream {
     GaveUp,
 }
 
-/// What follows when the process tree is empty.
+/// The next state, once the process tree is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Another start, at this time.

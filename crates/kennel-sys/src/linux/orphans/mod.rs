@@ -26,10 +26,10 @@ use work::Work;
 /// Maximum number of launchers before a server.
 const MAX_LAUNCHERS: usize = 32;
 /// Time for a server that lost its app to exit by itself before it is called an orphan.
-const SETTLING: Duration = Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Facts about a suspect from its last examination.
 #[derive(Debug)]
-pub(crate) struct OrphanLook {
+pub(crate) struct OrphanFacts {
     /// The process whose stdin and stdout were examined.
     server: ProcessRef,
     /// The work of the whole tree up to then.
@@ -43,11 +43,11 @@ pub(crate) fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         return Ok(first);
     }
     // A server that lost its app a moment ago may be about to exit: only those that stay are reported.
-    crate::events::sleep(&[], &[], Some(SETTLING))?;
+    crate::events::sleep(&[], &[], Some(EXIT_GRACE))?;
     let snapshot = Snapshot::take(pids_of(&first));
     let table = ProcessTable::now()?;
     let lasting = first.into_iter().filter_map(|before| {
-        let mut now = before.judged_again(&snapshot, &table)?;
+        let mut now = before.reexamine(&snapshot, &table)?;
         now.doubts.extend(now.look.work.since(&before.look.work));
         now.hidden |= before.hidden;
         for doubt in before.doubts {
@@ -71,7 +71,7 @@ fn spare_partners(found: &mut [Orphan], table: &ProcessTable) {
         let orphans = found.iter().filter(|orphan| orphan.is_certain());
         let snapshot = Snapshot::take(pids_of(orphans));
         for orphan in found.iter_mut().filter(|orphan| orphan.is_certain()) {
-            let now = orphan.judged_again(&snapshot, table);
+            let now = orphan.reexamine(&snapshot, table);
             orphan
                 .doubts
                 .extend(now.into_iter().flat_map(|now| now.doubts));
@@ -91,7 +91,7 @@ pub(crate) fn end(orphans: &[Orphan], after_term: Duration) -> io::Result<Vec<En
     let snapshot = Snapshot::take(pids_of(orphans));
     let table = ProcessTable::now()?;
     let condemned = |orphan: &Orphan| -> Vec<ProcessRef> {
-        let now = orphan.judged_again(&snapshot, &table);
+        let now = orphan.reexamine(&snapshot, &table);
         let is_idle = |now: &Orphan| now.look.work.since(&orphan.look.work).is_empty();
         let is_certain = |now: &Orphan| now.is_certain() && is_idle(now);
         let certain = orphan.is_certain() && now.as_ref().is_some_and(is_certain);
@@ -179,14 +179,14 @@ impl Orphan {
             memory: members.iter().map(resident).sum(),
             age: os::age(top.pid()),
             user: user_of(&members),
-            look: OrphanLook { server, work },
+            look: OrphanFacts { server, work },
             below,
             process: top,
         }
     }
 
     /// The same suspect as it is now; `None` if it is gone or no suspect any more.
-    fn judged_again(&self, snapshot: &Snapshot, table: &ProcessTable) -> Option<Orphan> {
+    fn reexamine(&self, snapshot: &Snapshot, table: &ProcessTable) -> Option<Orphan> {
         let now = suspect(self.look.server.pid(), &snapshot.sockets)?;
         let same = |one: &ProcessRef, other: &ProcessRef| {
             one.identity().same_process(other.identity()) && one.is_alive()
@@ -275,12 +275,12 @@ fn adopted(process: ProcessRef, stdio: (Channel, Channel)) -> Option<(ProcessRef
             top = parent;
             continue;
         }
-        return came_by_adoption(&top, &parent, &[input, output]).then(|| (top, parent.pid()));
+        return was_adopted(&top, &parent, &[input, output]).then(|| (top, parent.pid()));
     }
     None
 }
 
-fn came_by_adoption(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)]) -> bool {
+fn was_adopted(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)]) -> bool {
     // Kennel is in charge of its descendants.
     if os::is_kennel(parent.pid()) || os::is_kennel(child.pid()) {
         return false;

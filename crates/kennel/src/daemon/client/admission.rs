@@ -97,12 +97,12 @@ pub(in crate::daemon) fn may_have_a_server(conn: &ClientConn) -> Result<(), Stri
     is_confined_as_we_are(&confinement_of(conn).map_err(Refusal::reason)?)
 }
 
-const NOT_CONFINED_AS_WE_ARE: &str = "it is not confined as this daemon is";
+const DIFFERENT_CONFINEMENT: &str = "it is not confined as this daemon is";
 
 fn is_confined_as_we_are(theirs: &Confinement) -> Result<(), String> {
     match *theirs == *confined::ours()? {
         true => Ok(()),
-        false => Err(NOT_CONFINED_AS_WE_ARE.to_owned()),
+        false => Err(DIFFERENT_CONFINEMENT.to_owned()),
     }
 }
 
@@ -114,7 +114,7 @@ pub(in crate::daemon) fn may_offer_program(daemon: &DaemonState, conn: &ClientCo
     else {
         return false;
     };
-    has_key_of_daemon(daemon, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
+    has_key_of_daemon(daemon, hello, &theirs).is_ok() && theirs.permits_all_of(ours)
 }
 
 /// Whether a client with this hello and confinement has the daemon's key; why not, for people.
@@ -244,7 +244,7 @@ impl ArrivalCheck {
         ArrivalCheck(match snapshot {
             ArrivalSnapshot::Same(facts) => match confined::ours() {
                 Ok(ours) if ours.facts() == facts => Ok(()),
-                Ok(_) => Err(NOT_CONFINED_AS_WE_ARE.into()),
+                Ok(_) => Err(DIFFERENT_CONFINEMENT.into()),
                 Err(why) => Err(why.into()),
             },
             ArrivalSnapshot::Dedicated(why) => Err(why.into()),
@@ -266,7 +266,7 @@ fn confinement_of(conn: &ClientConn) -> Result<Confinement, Refusal> {
         });
     };
     // With its children: it would start its server where they are.
-    let theirs = match Confinement::of_it_and_its_children(process, confined::ours()?) {
+    let theirs = match Confinement::of_process_and_children(process, confined::ours()?) {
         Ok(theirs) => theirs,
         Err(error) if of_shortage(&error) => return Err(Refusal::Shortage(error)),
         Err(error) => {

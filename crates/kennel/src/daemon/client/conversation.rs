@@ -15,7 +15,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{HalfLine, InputLine, SMALL, SOON};
+use kennel_core::engine::daemon::{HalfLine, InputLine, MIN_PER_CONNECTION, RECHECK_INTERVAL};
 use kennel_core::lifetime::ClientId;
 use kennel_sys::io::Event;
 
@@ -221,7 +221,7 @@ impl<'a> ClientRef<'a> {
                 let is_blocked = flushed == Flushed::Blocked;
                 self.conn.is_blocked.set(is_blocked);
                 if is_blocked {
-                    self.conn.look_at_unread();
+                    self.conn.record_unread();
                 }
                 if flushed == Flushed::Ended {
                     self.leave("all is written");
@@ -309,8 +309,8 @@ impl<'a> ClientRef<'a> {
             .count_judged(length, self.conn.half_line_length());
     }
 
-    /// Whether so much was judged in this turn of the event loop that something long waits for the next one: then others
-    /// are served in between.
+    /// Whether the limit of parsed bytes of this turn of the event loop is reached, so that a long line waits for the
+    /// next turn and other clients are served before it.
     pub(super) fn must_wait_for_turn(self, length: usize) -> bool {
         let waits = length > CHUNK && self.daemon.judged.get() >= MAX_JUDGED;
         if waits {
@@ -337,12 +337,14 @@ impl<'a> ClientRef<'a> {
             Reading::HalfClosed => {}
             Reading::AfterExit(count) => self.read_after_exit(count),
             _ if self.must_be_throttled() => self.throttle(),
-            _ if self.conn.inbox.borrow().len() <= SMALL => self.conn.half_line_started.set(None),
+            _ if self.conn.inbox.borrow().len() <= MIN_PER_CONNECTION => {
+                self.conn.half_line_started.set(None)
+            }
             _ => self.decide_on_half_line(Instant::now(), false),
         }
     }
 
-    /// Reads on after the exit of its process, until its queue is full of answers, which nobody reads.
+    /// Continues to read after the exit of its process, until its queue is full of responses: no process reads them.
     fn read_after_exit(self, count_before: usize) {
         let is_enough =
             count_before >= MAX_AFTER_EXIT || self.exceeds_share() || self.conn.to_client.is_full();
@@ -365,7 +367,7 @@ impl<'a> ClientRef<'a> {
         self.daemon.throttled_clients.borrow_mut().insert(self.id);
         // Memory may become free without an event of this client.
         let is_short = self.daemon.is_short_of_memory();
-        let check_at = is_short.then(|| Instant::now() + SOON);
+        let check_at = is_short.then(|| Instant::now() + RECHECK_INTERVAL);
         self.daemon.set_timer(Timer::Client(self.id), check_at);
     }
 
@@ -382,7 +384,7 @@ impl<'a> ClientRef<'a> {
         if conn.half_line_started.get().is_none() {
             conn.half_line_started.set(Some(since));
         }
-        let is_small = is_hung_up || conn.half_line_length() <= SMALL;
+        let is_small = is_hung_up || conn.half_line_length() <= MIN_PER_CONNECTION;
         let decision = match is_small || daemon.make_room_for_client(self.id) {
             true => HalfLine::Read,
             false => {
@@ -401,7 +403,7 @@ impl<'a> ClientRef<'a> {
             HalfLine::Read => {}
         }
         if conn.waits_since().is_some() {
-            conn.has_waited_for_memory(since, Instant::now());
+            conn.resume_half_line(since, Instant::now());
         }
         daemon.set_timer(Timer::Client(self.id), None);
         conn.reading.set(Reading::Open);

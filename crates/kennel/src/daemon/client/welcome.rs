@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use kennel_core::engine::daemon::{
-    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, FirstLine, InputLine, Introduction, Refused, Replies, SMALL,
-    TOO_MANY_ENVIRONMENTS, UnfinishedFirstLine,
+    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, FirstLine, InputLine, Introduction, MIN_PER_CONNECTION,
+    RefusedConnection, Replies, TOO_MANY_ENVIRONMENTS, UnfinishedFirstLine,
 };
 use kennel_core::hello::ClientHello;
 use kennel_sys::memory::release_free_memory;
@@ -126,7 +126,7 @@ impl ClientRef<'_> {
                 match served {
                     Ok(()) => {}
                     Err(NotServed::Refused(Refusal::Dedicated(why))) => {
-                        turn_away(self, socket, &why);
+                        refuse(self, socket, &why);
                         return Ok(());
                     }
                     Err(NotServed::Refused(Refusal::Shortage(error))) => {
@@ -187,8 +187,8 @@ enum NotServed {
     Ends(String),
 }
 
-/// Serves a client with this hello. Its confinement is checked first: nothing else is looked at for a client with another
-/// one.
+/// Serves a client with this hello. Its confinement is checked first: for a client with a different confinement, nothing
+/// else is checked.
 fn admit(
     client: ClientRef<'_>,
     hello: Result<ClientHello, impl std::fmt::Display>,
@@ -239,7 +239,7 @@ fn first_line(client: ClientRef<'_>, socket: &Socket) -> Result<Option<First>, S
         let _ = socket.try_write(&refusal);
         return Err("its first line is too long".into());
     }
-    let is_small = inbox.borrow().len() <= SMALL;
+    let is_small = inbox.borrow().len() <= MIN_PER_CONNECTION;
     if !is_small && !daemon.make_room_for_client(id) {
         conn.refuse_for_shortage(daemon);
         return Err("its first line is long, and memory is short".into());
@@ -255,7 +255,7 @@ fn first_line(client: ClientRef<'_>, socket: &Socket) -> Result<Option<First>, S
 }
 
 /// Writes the reply to a client that is not served; returns why it is not.
-fn write_refusal(socket: &Socket, refused: Refused) -> String {
+fn write_refusal(socket: &Socket, refused: RefusedConnection) -> String {
     if !refused.reply.is_empty() {
         let _ = socket.try_write(&refused.reply);
     }
@@ -279,13 +279,13 @@ fn launch_of_bare(daemon: &DaemonState) -> io::Result<Option<ClientHello>> {
         return Ok(None);
     };
     Ok(Some(ClientHello {
-        session: kennel_sys::random::word()?,
+        session: kennel_sys::random::hex_id()?,
         ..first.clone()
     }))
 }
 
 /// Tells a client to go dedicated; no line of it was taken. Waits a moment for it to close, so that it reads this first.
-fn turn_away(client: ClientRef<'_>, socket: &Socket, why: &str) {
+fn refuse(client: ClientRef<'_>, socket: &Socket, why: &str) {
     let _ = socket.try_write(&client.daemon.replies.dedicated(why));
     socket.stream().end_output();
     let why = format!("it is not served here, and goes dedicated: {why}");
@@ -330,7 +330,7 @@ fn introduce(client: ClientRef<'_>, hello: ClientHello) {
     let may_offer = || admission::may_offer_program(daemon, conn);
     daemon
         .upgrade
-        .consider(&hello, &daemon.run_queue, may_offer);
+        .offer_build(&hello, &daemon.run_queue, may_offer);
     let is_first = daemon.first_hello.borrow().is_none();
     if is_first {
         *daemon.first_hello.borrow_mut() = Some(Rc::clone(&hello));

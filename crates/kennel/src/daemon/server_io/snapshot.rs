@@ -49,7 +49,7 @@ impl ServerIoSnapshot {
     }
 
     /// Whether this build can read its mux.
-    pub(in crate::daemon) fn is_understood(&self) -> serde_json::Result<()> {
+    pub(in crate::daemon) fn is_readable_mux(&self) -> serde_json::Result<()> {
         serde_json::from_str::<Mux>(self.mux.get()).map(drop)
     }
 }

@@ -96,7 +96,7 @@ impl Reader<'_> {
         if entry.name.is_none() && entry.named.is_none() {
             let names_it = ["match", "name", "command"];
             if !names_it.iter().any(|key| table.contains_key(*key)) {
-                self.report(at, NAME_THE_SERVER.into());
+                self.report(at, MISSING_MATCH.into());
             }
             return None;
         }
@@ -113,7 +113,7 @@ impl Reader<'_> {
         command: &mut Command,
     ) -> Result<(), String> {
         match key {
-            "match" => entry.name = Some(self.at_home(item.as_str().ok_or(NAME_THE_SERVER)?)),
+            "match" => entry.name = Some(self.at_home(item.as_str().ok_or(MISSING_MATCH)?)),
             "share" => entry.share = Some(self.rule(item, at)),
             "cache" => entry.cache = item.as_bool().ok_or("cache is true or false")?,
             "why" => entry.why = Some(one_line(item.as_str().ok_or("why is a text")?)),
@@ -230,7 +230,7 @@ struct Command {
     env_key: Option<Vec<String>>,
 }
 
-const NAME_THE_SERVER: &str =
+const MISSING_MATCH: &str =
     "name the server: match = \"package, program or path\"; the entry is ignored";
 
 /// The timer of a key: `stop_after` is `--stop-after`.
