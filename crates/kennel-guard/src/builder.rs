@@ -21,7 +21,7 @@ const PARENT_WATCH: &str = "KENNEL_PARENT_WATCH";
 
 /// Configures a [`Guard`]. Made by [`Guard::builder`].
 #[derive(Debug)]
-#[must_use = "nothing is guarded before `acquire`"]
+#[must_use = "the guard starts with `acquire`"]
 pub struct GuardBuilder {
     name: String,
     starter: io::Result<Starter>,

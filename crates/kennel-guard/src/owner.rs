@@ -15,7 +15,7 @@ pub enum OwnerError {
     NotPositive(i64),
     /// The server itself.
     #[error(
-        "pid {0} is this server itself, which cannot own itself: give the pid of the process that started it"
+        "pid {0} is this server, which cannot be its own owner: give the pid of the process that started it"
     )]
     ThisProcess(u32),
     /// Neither a pid nor a process identity.

@@ -112,7 +112,7 @@ impl Watch {
     pub(crate) fn run(mut self) {
         loop {
             self.shared.waker.clear();
-            if let Some(reason) = self.look() {
+            if let Some(reason) = self.check_reasons() {
                 self.shared.shutdown.decide(reason);
             }
             if self.shared.shutdown.reason().is_some() {
@@ -141,7 +141,7 @@ impl Watch {
     }
 
     /// Checks all reasons to end; returns the first one, if any.
-    fn look(&mut self) -> Option<Reason> {
+    fn check_reasons(&mut self) -> Option<Reason> {
         if let Some(signal) = self.signals.as_ref().and_then(Signals::next) {
             return Some(Reason::Signal(signal));
         }

@@ -40,8 +40,8 @@ pub(crate) enum Ports {
     /// A range, which the kernel can filter by. It may contain other ports than those wanted.
     Within {
         side: Side,
-        least: u16,
-        most: u16,
+        min: u16,
+        max: u16,
     },
 }
 
@@ -55,12 +55,12 @@ impl Query {
     pub(crate) fn wants(&self, socket: &TcpSocket) -> bool {
         let within = match self.ports {
             Ports::Any => true,
-            Ports::Within { side, least, most } => {
+            Ports::Within { side, min, max } => {
                 let port = match side {
                     Side::Local => socket.local.port(),
                     Side::Remote => socket.remote.port(),
                 };
-                (least..=most).contains(&port)
+                (min..=max).contains(&port)
             }
         };
         within && socket.state == self.state
@@ -138,13 +138,13 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 /// Connections to any of `ports`, seen from the server. A connection that its client has closed does not count. It counts
 /// if the client, on this machine, only sends no more, and waits for an answer.
 pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
-    let mut open = ask(TcpState::Established, Side::Local, ports)?;
-    let mut half_closed = ask(TcpState::CloseWait, Side::Local, ports)?;
+    let mut open = query(TcpState::Established, Side::Local, ports)?;
+    let mut half_closed = query(TcpState::CloseWait, Side::Local, ports)?;
     let mut waiting = Vec::new();
     if !half_closed.is_empty() {
         // A connection end without an inode belongs to a client that is gone.
         for state in [TcpState::FinWait1, TcpState::FinWait2] {
-            waiting.extend(ask(state, Side::Remote, ports)?);
+            waiting.extend(query(state, Side::Remote, ports)?);
         }
         waiting.retain(|socket: &TcpSocket| socket.inode != 0);
     }
@@ -163,7 +163,7 @@ pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
         return Ok(Vec::new());
     }
     // The other ends in this namespace have the same two addresses, swapped.
-    let ends = ask(TcpState::Established, Side::Remote, ports)?;
+    let ends = query(TcpState::Established, Side::Remote, ports)?;
     let ends: HashMap<(SocketAddr, SocketAddr), u64> = ends
         .into_iter()
         .chain(waiting)
@@ -182,8 +182,8 @@ pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
 
 /// Connections to any of `ports` that ended within the last minute.
 pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
-    let by_server = ask(TcpState::TimeWait, Side::Local, ports)?;
-    let by_client = ask(TcpState::TimeWait, Side::Remote, ports)?;
+    let by_server = query(TcpState::TimeWait, Side::Local, ports)?;
+    let by_client = query(TcpState::TimeWait, Side::Remote, ports)?;
     let by_server = by_server.iter().map(|socket| Closed {
         address: socket.local,
         ago: closed_ago(socket),
@@ -222,11 +222,11 @@ pub fn reached(all: &[Listener], address: SocketAddr, as_client: bool) -> Vec<&L
     all.iter().filter(is_best).collect()
 }
 
-fn ask(state: TcpState, side: Side, ports: &[u16]) -> io::Result<Vec<TcpSocket>> {
-    let (Some(&least), Some(&most)) = (ports.iter().min(), ports.iter().max()) else {
+fn query(state: TcpState, side: Side, ports: &[u16]) -> io::Result<Vec<TcpSocket>> {
+    let (Some(&min), Some(&max)) = (ports.iter().min(), ports.iter().max()) else {
         return Ok(Vec::new());
     };
-    let wanted = Ports::Within { side, least, most };
+    let wanted = Ports::Within { side, min, max };
     let mut rows = os::tcp_sockets(&Query {
         state,
         ports: wanted,
@@ -298,8 +298,8 @@ mod tests {
     use crate::os::each_source;
 
     fn at_port(state: TcpState, port: u16, side: Side) -> Query {
-        let (least, most) = (port, port);
-        let ports = Ports::Within { side, least, most };
+        let (min, max) = (port, port);
+        let ports = Ports::Within { side, min, max };
         Query { state, ports }
     }
 

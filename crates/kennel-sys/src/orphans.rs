@@ -29,7 +29,7 @@ pub struct Orphan {
     /// The user of these processes: another user than ours if any of them belongs to one. `None` if hidden.
     pub user: Option<u32>,
     /// Facts for the platform's second examination.
-    pub(crate) look: os::OrphanFacts,
+    pub(crate) facts: os::OrphanFacts,
 }
 
 /// Why no process can talk to a server.

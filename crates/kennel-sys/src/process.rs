@@ -277,8 +277,7 @@ impl ProcessRef {
         }
     }
 
-    /// A reference from before an exec of this process: its identity, and the descriptor of its end if
-    /// it had one.
+    /// Restores a reference from before an exec of this process: its identity, and its pidfd if it had one.
     pub fn taken_over(identity: Identity, handle: Option<Handle>) -> ProcessRef {
         let handle = handle.map(Handle::into_inner);
         ProcessRef { identity, handle }
@@ -317,7 +316,7 @@ impl ProcessRef {
 
     /// The time since it was started, if known.
     pub fn age(&self) -> Option<Duration> {
-        self.identity.start.map(os::since)
+        self.identity.start.map(os::elapsed_since)
     }
 
     /// The name of its program, for people, if known.

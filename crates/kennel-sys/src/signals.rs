@@ -69,7 +69,7 @@ impl AsFd for Signals {
     /// Readable while there is a caught signal.
     fn as_fd(&self) -> BorrowedFd<'_> {
         let pipe = PIPES[self.slot].get();
-        pipe.expect("a slot in use has its pipe").0.as_fd()
+        pipe.expect("a used slot has a pipe").0.as_fd()
     }
 }
 

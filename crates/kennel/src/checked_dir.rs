@@ -34,13 +34,13 @@ impl CheckedDir {
                 parents.truncate(parents.len().saturating_sub(1).max(1));
                 continue;
             }
-            let here = parents.last().expect("the root stays");
+            let here = parents.last().expect("the root directory has no parent");
             let Some(facts) = here.facts_of(&step)? else {
                 return Ok(None);
             };
             let path = here.path.join(&step);
             if !is_ours_or_roots(&facts) {
-                return Err(belongs(&path, &facts));
+                return Err(wrong_owner(&path, &facts));
             }
             if facts.is_symlink() {
                 links += 1;
@@ -55,7 +55,7 @@ impl CheckedDir {
                 steps.extend(self::steps(&target));
                 continue;
             }
-            let next = here.opened(&step)?;
+            let next = here.open_checked(&step)?;
             parents.push(next);
         }
         Ok(parents.pop())
@@ -71,11 +71,11 @@ impl CheckedDir {
         if facts.is_symlink() {
             return Err(format!("{} is a link", path.display()));
         }
-        let opened = self.opened(name)?;
+        let opened = self.open_checked(name)?;
         let facts = opened.dir.facts().map_err(|error| failed(&path, error))?;
         match facts.owner().is_current() {
             true => Ok(Some(opened)),
-            false => Err(belongs(&path, &facts)),
+            false => Err(wrong_owner(&path, &facts)),
         }
     }
 
@@ -154,13 +154,13 @@ impl CheckedDir {
     }
 
     /// Opens the directory of that name, and checks what was opened.
-    fn opened(&self, name: &OsStr) -> Result<CheckedDir, String> {
+    fn open_checked(&self, name: &OsStr) -> Result<CheckedDir, String> {
         let path = self.path.join(name);
         let dir = self.dir.open_dir(name);
         let dir = dir.map_err(|error| failed(&path, error))?;
         let facts = dir.facts().map_err(|error| failed(&path, error))?;
         if !is_ours_or_roots(&facts) {
-            return Err(belongs(&path, &facts));
+            return Err(wrong_owner(&path, &facts));
         }
         if facts.is_writable_by_everybody() && !facts.is_sticky() {
             return Err(format!("{} is writable by everybody", path.display()));
@@ -186,7 +186,7 @@ fn clear(dir: &Dir, path: &Path, depth: usize) -> Result<(), String> {
             let Some(depth) = depth.checked_sub(1) else {
                 let tree = path.ancestors().nth(MAX_DEPTH + 1).unwrap_or(&path);
                 return Err(format!(
-                    "{} has more than {MAX_DEPTH} directories within each other; remove it with `rm -r`",
+                    "{} has more than {MAX_DEPTH} nested directories; remove it with `rm -r`",
                     tree.display()
                 ));
             };
@@ -224,7 +224,7 @@ fn is_ours_or_roots(facts: &FileFacts) -> bool {
     facts.owner().is_current() || facts.owner().is_root()
 }
 
-fn belongs(path: &Path, facts: &FileFacts) -> String {
+fn wrong_owner(path: &Path, facts: &FileFacts) -> String {
     let (theirs, ours) = (facts.owner(), UserId::current());
     format!("{} belongs to {theirs}, not to {ours}", path.display())
 }

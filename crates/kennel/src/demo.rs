@@ -39,7 +39,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// The part that this word on the command line names; used only by the demo.
-    pub(crate) fn called(word: &OsStr) -> Option<Part> {
+    pub(crate) fn from_word(word: &OsStr) -> Option<Part> {
         match word.to_str()? {
             "server" => Some(Part::Server),
             "stubborn" => Some(Part::IgnoresStop),
@@ -96,7 +96,7 @@ fn run_steps(dir: &DemoDir, signals: &Signals) -> io::Result<Option<Signal>> {
     }
     let result = thread
         .join()
-        .unwrap_or_else(|_| Err(io::Error::other("a step of it panicked")));
+        .unwrap_or_else(|_| Err(io::Error::other("a step panicked")));
     match (signal, result) {
         (None, Ok(())) => Ok(None),
         (signal, result) => {
@@ -107,7 +107,7 @@ fn run_steps(dir: &DemoDir, signals: &Signals) -> io::Result<Option<Signal>> {
 }
 
 fn steps(dir: &Path) -> io::Result<()> {
-    demo_line!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n")?;
+    demo_line!("Kennel runs between an app and its MCP server:  app -> kennel run -> server\n")?;
     let mut sessions = share_a_server(dir)?;
     kill_the_server(&mut sessions)?;
     kill_the_daemon(dir, &mut sessions)?;
@@ -117,7 +117,7 @@ fn steps(dir: &Path) -> io::Result<()> {
 
 fn share_a_server(dir: &Path) -> io::Result<Vec<Session>> {
     demo_line!(
-        "1. {APPS} apps begin a session with the same server. One server runs where {APPS} would."
+        "1. {APPS} apps begin a session with the same server. One server runs instead of {APPS}."
     )?;
     let mut sessions = Vec::new();
     for _ in 0..APPS {
@@ -140,10 +140,10 @@ fn kill_the_server(sessions: &mut [Session]) -> io::Result<()> {
     server.wait(Some(STEP_TIMEOUT))?;
     let new = single_server(sessions)?;
     demo_line!(
-        "   server {} -> {}, all {APPS} answering again after {}",
+        "   server {} -> {}, all {APPS} served again after {}",
         server.pid(),
         new.pid(),
-        since(killed)
+        elapsed(killed)
     )
 }
 
@@ -155,10 +155,10 @@ fn kill_the_daemon(dir: &Path, sessions: &mut [Session]) -> io::Result<()> {
     daemon.wait(Some(STEP_TIMEOUT))?;
     single_server(sessions)?;
     demo_line!(
-        "   daemon {} -> {}, all {APPS} answering again after {}",
+        "   daemon {} -> {}, all {APPS} served again after {}",
         daemon.pid(),
         daemon_of(dir)?.pid(),
-        since(killed)
+        elapsed(killed)
     )
 }
 
@@ -182,7 +182,7 @@ fn kill_an_app(dir: &Path) -> io::Result<()> {
     }
     demo_line!(
         "   nothing left after {} (it was given 300 ms to end by itself, and 300 ms after SIGTERM)",
-        since(killed)
+        elapsed(killed)
     )
 }
 
@@ -194,7 +194,10 @@ fn end_all(dir: &Path, sessions: Vec<Session>) -> io::Result<()> {
         session.end()?;
     }
     await_end(&daemon)?;
-    demo_line!("   nothing left after {} (it lingered 500 ms)", since(done))
+    demo_line!(
+        "   nothing left after {} (it lingered 500 ms)",
+        elapsed(done)
+    )
 }
 
 fn await_end(process: &ProcessRef) -> io::Result<()> {
@@ -220,7 +223,7 @@ fn single_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
     }
 }
 
-fn since(start: Instant) -> String {
+fn elapsed(start: Instant) -> String {
     format!("{:.1} ms", start.elapsed().as_secs_f64() * 1000.0)
 }
 

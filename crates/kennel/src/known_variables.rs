@@ -28,7 +28,7 @@ const MAX_TYPOS: usize = 2;
 pub(crate) struct Unknown {
     pub(crate) name: String,
     /// The variable that was probably meant.
-    pub(crate) meant: Option<String>,
+    pub(crate) suggestion: Option<String>,
 }
 
 /// The variables of this process that begin with `KENNEL_` and have no effect, in order. Their values are not read.
@@ -39,9 +39,9 @@ pub(crate) fn unknown() -> Vec<Unknown> {
 
 /// Warns about names that are probably misspelled; other names may belong to another program called Kennel.
 pub(crate) fn warn_of_misspelled() {
-    for Unknown { name, meant } in unknown() {
-        if let Some(meant) = meant {
-            crate::warn(&format!("{name} has no effect: did you mean {meant}?"));
+    for Unknown { name, suggestion } in unknown() {
+        if let Some(suggestion) = suggestion {
+            crate::warn(&format!("{name} has no effect: did you mean {suggestion}?"));
         }
     }
 }
@@ -57,8 +57,8 @@ fn unknown_among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
         .map(|name| {
             let distances = known.iter().map(|known| (distance(&name, known), known));
             let closest = distances.filter(|(letters, _)| *letters <= MAX_TYPOS).min();
-            let meant = closest.map(|(_, known)| known.clone());
-            Unknown { name, meant }
+            let suggestion = closest.map(|(_, known)| known.clone());
+            Unknown { name, suggestion }
         })
         .collect();
     unknown.sort_by(|one, other| one.name.cmp(&other.name));
@@ -99,7 +99,7 @@ mod tests {
         let unknown = unknown_among(names.map(str::to_owned));
         let told: Vec<(&str, Option<&str>)> = unknown
             .iter()
-            .map(|unknown| (unknown.name.as_str(), unknown.meant.as_deref()))
+            .map(|unknown| (unknown.name.as_str(), unknown.suggestion.as_deref()))
             .collect();
         assert_eq!(
             told,

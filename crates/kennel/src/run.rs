@@ -131,7 +131,7 @@ pub(crate) fn run(mut args: Args, starter: FoundStarter) -> ExitCode {
         after_term: timers.stop_after.1,
     };
     if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        let problem = "is not a directory: create it, or name another with --cwd";
+        let problem = "is not a directory: create it, or give another one with --cwd";
         return crate::fail_with(CANNOT_START, &format!("{} {problem}", cwd.display()));
     }
     let context = ServerContext::of(&args, env_key.as_deref());
@@ -177,7 +177,7 @@ impl Args {
                 .map(|named| named.name.as_str())
                 .collect();
             let known = match known.is_empty() {
-                true => "it has no names".to_owned(),
+                true => "it defines no names".to_owned(),
                 false => format!("the names are {}", known.join(", ")),
             };
             return Err(format!(

@@ -239,7 +239,7 @@ impl SearchContext<'_> {
         let mut found: Vec<PathBuf> = Vec::new();
         let mut script = self.program.clone();
         for _ in 0..interpreter::MAX_DEPTH {
-            let head = script.and_then(|script| interpreter::head_of(&script).ok());
+            let head = script.and_then(|script| interpreter::read_head(&script).ok());
             let line = head.and_then(|head| interpreter::shebang(&head));
             script = line.and_then(|line| {
                 search_path::find(interpreter::interpreter_of(&line)?, self.cwd, path)

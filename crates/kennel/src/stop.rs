@@ -72,7 +72,7 @@ fn report_hibernating(word: Option<&str>, hibernating: &[&Entry]) -> ExitCode {
     match word {
         _ if !hibernating.is_empty() => ExitCode::SUCCESS,
         Some(word) => not_found(word),
-        None => crate::fail_with(NOTHING_FOUND, "no server is running that could be stopped"),
+        None => crate::fail_with(NOTHING_FOUND, "no running server can be stopped"),
     }
 }
 
@@ -130,7 +130,7 @@ impl StopRequest<'_> {
         let (name, key) = (printable(&self.entry.name), &self.entry.key);
         let (pid, timeout) = (self.process.pid(), self.timeout.as_secs());
         let stays = match self.entry.stop_signal() == STOP_SERVER {
-            true => "; its session stays, and looks for a daemon when it next needs a server",
+            true => "; its session stays open, and looks for a daemon at its next request",
             false => "",
         };
         match self.wait(started) {

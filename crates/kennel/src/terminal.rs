@@ -58,7 +58,7 @@ pub(crate) fn stdout_has_colour() -> bool {
 /// size, and `more`. The error is the exit code; the reason is reported.
 pub(crate) fn set_up_terminal(what: &str, more: &[Signal]) -> Result<Signals, ExitCode> {
     if !can_move_cursor() {
-        let words = "needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`";
+        let words = "needs a terminal with cursor control, but TERM is dumb; use `kennel ps`";
         return Err(crate::fail_with(USAGE, &format!("{what} {words}")));
     }
     let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];

@@ -151,7 +151,7 @@ pub enum Reply {
 pub enum StartResult {
     /// The daemon is ready, and this shim is its first client.
     Ready,
-    /// It exited without a message, or was stuck and was killed: another attempt may succeed. What is known of it.
+    /// It exited without a message, or was stuck and was killed: another attempt may succeed. With the reason.
     Exited(String),
 }
 

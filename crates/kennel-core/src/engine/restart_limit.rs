@@ -30,7 +30,7 @@ pub struct RestartLimit {
 impl RestartLimit {
     /// Records a lost server; `answered`: it had answered a request. Returns when the next one starts. `None`: it
     /// starts only on request, and not before [`retry_at`](Self::retry_at).
-    pub fn lost(&mut self, now: Moment, answered: bool) -> Option<Moment> {
+    pub fn record_loss(&mut self, now: Moment, answered: bool) -> Option<Moment> {
         let is_old = |start: &Moment| now - *start >= BACKOFF_WINDOW;
         while self.restarts.front().is_some_and(is_old) {
             self.restarts.pop_front();
@@ -86,7 +86,7 @@ mod tests {
     fn waits(answered: bool, losses: usize) -> (Vec<u128>, RestartLimit) {
         let mut limit = RestartLimit::default();
         let now = Moment::START;
-        let lost = (0..losses).map_while(|_| limit.lost(now, answered));
+        let lost = (0..losses).map_while(|_| limit.record_loss(now, answered));
         let waits = lost.map(|at| (at - now).as_millis()).collect();
         (waits, limit)
     }
@@ -108,11 +108,11 @@ mod tests {
         assert_eq!(Some(limit.next_attempt(now)), limit.retry_at());
         for _ in 0..20 {
             now = limit.next_attempt(now);
-            assert_eq!(limit.lost(now, false), None);
+            assert_eq!(limit.record_loss(now, false), None);
         }
         assert!(limit.next_attempt(now) - now <= MAX_BACKOFF);
         // One that works again has the short waits.
-        let next = limit.lost(now, true).expect("it starts by itself");
+        let next = limit.record_loss(now, true).expect("it starts by itself");
         assert!(next - now <= MAX_BACKOFF_AFTER_ANSWER);
     }
 
@@ -120,7 +120,7 @@ mod tests {
     fn only_failures_in_a_row_make_the_wait_long() {
         let (_, mut limit) = waits(true, 57);
         let now = Moment::START;
-        let failures = (0..6).map_while(|_| limit.lost(now, false));
+        let failures = (0..6).map_while(|_| limit.record_loss(now, false));
         let waits: Vec<u128> = failures.map(|at| (at - now).as_millis()).collect();
         assert_eq!(waits, [500, 500, 500, 500, 800]);
         assert_eq!(limit.next_attempt(now) - now, Duration::from_millis(1600));
@@ -131,6 +131,6 @@ mod tests {
         let (_, mut limit) = waits(true, 5);
         let later = Moment::START + BACKOFF_WINDOW + MAX_BACKOFF;
         assert!(limit.is_forgotten(later));
-        assert_eq!(limit.lost(later, true), Some(later));
+        assert_eq!(limit.record_loss(later, true), Some(later));
     }
 }

@@ -26,7 +26,7 @@ where
 }
 
 /// Deserializes an optional list.
-pub(super) fn maybe<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+pub(super) fn deserialize_optional<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

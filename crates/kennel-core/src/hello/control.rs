@@ -57,9 +57,9 @@ pub struct Lost {
     /// The last lines of the server's stderr.
     #[serde(default)]
     pub detail: String,
-    /// Whether no other server is started by itself: further requests are refused until one tries again.
-    #[serde(default)]
-    pub final_word: bool,
+    /// Whether the restart limit is reached: requests are refused until a later one may start a server.
+    #[serde(default, rename = "final_word")]
+    pub is_final: bool,
     /// The exit code that a shell would use, if the server could not be started at all.
     #[serde(default)]
     pub exit: Option<u8>,
@@ -77,7 +77,7 @@ pub struct Lost {
     /// How the server's first process ended, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<ServerExit>,
-    /// With `final_word`: milliseconds until a request may start a server.
+    /// With `is_final`: milliseconds until a request may start a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
 }
@@ -161,7 +161,7 @@ mod tests {
         let lost = Lost {
             reason: "server_restarted".into(),
             detail: "line\nline".into(),
-            final_word: false,
+            is_final: false,
             exit: None,
             unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
             received: Some(0),

@@ -95,7 +95,7 @@ pub struct KeyFields {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "bounded::maybe"
+        deserialize_with = "bounded::deserialize_optional"
     )]
     pub env_key: Option<Vec<Text>>,
     /// Whether lists are never cached (`--no-cache`).
@@ -235,7 +235,7 @@ impl ClientHello {
             .chain(variables)
             .any(|text| text.as_bytes().contains(&0))
         {
-            true => Err("an argument, a variable or the working directory holds a NUL"),
+            true => Err("an argument, a variable or the working directory contains a NUL"),
             false => Ok(()),
         }
     }
@@ -300,7 +300,7 @@ impl std::error::Error for BadHello {}
 fn to_line(word: &str, what: &impl Serialize) -> Vec<u8> {
     let mut line = word.as_bytes().to_vec();
     // Strings, numbers and lists of them cannot fail.
-    serde_json::to_writer(&mut line, what).expect("plain values have a text");
+    serde_json::to_writer(&mut line, what).expect("plain values can be serialized");
     line
 }
 

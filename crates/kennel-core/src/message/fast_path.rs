@@ -176,9 +176,9 @@ impl<'a> Cursor<'a> {
                 }
                 b'{' => (Some(b'}'), true),
                 b'[' => (Some(b']'), false),
-                b't' => self.word(b"rue")?,
-                b'f' => self.word(b"alse")?,
-                b'n' => self.word(b"ull")?,
+                b't' => self.literal(b"rue")?,
+                b'f' => self.literal(b"alse")?,
+                b'n' => self.literal(b"ull")?,
                 b'-' | b'0'..=b'9' => self.number()?,
                 _ => return None,
             };
@@ -248,7 +248,7 @@ impl<'a> Cursor<'a> {
         Some((start, inside))
     }
 
-    fn word(&mut self, rest: &[u8]) -> Option<(Option<u8>, bool)> {
+    fn literal(&mut self, rest: &[u8]) -> Option<(Option<u8>, bool)> {
         let end = self.at + rest.len();
         (self.line.get(self.at..end)? == rest).then_some(())?;
         self.at = end;

@@ -27,7 +27,7 @@ impl<'a> Id<'a> {
     }
 
     /// Parses an id that is not part of a line.
-    pub(crate) fn alone(text: &'a str) -> Option<Id<'a>> {
+    pub(crate) fn from_text(text: &'a str) -> Option<Id<'a>> {
         Id::new(Part::new(0, text)).ok()
     }
 
@@ -96,7 +96,7 @@ impl Key {
     /// The key for the spelling of an id, quotes included. `None`: the bytes are not an id.
     pub fn of(spelled: &[u8]) -> Option<Key> {
         let raw: &RawValue = serde_json::from_slice(spelled).ok()?;
-        Id::alone(raw.get()).map(|id| id.key())
+        Id::from_text(raw.get()).map(|id| id.key())
     }
 }
 

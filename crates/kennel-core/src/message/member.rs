@@ -20,7 +20,7 @@ const META_LIMIT: usize = 1 << 20;
 
 /// The error for a value that is not searched.
 const TOO_LONG: Malformed =
-    Malformed::Shape("it is too long to be searched for the keys that decide on its way");
+    Malformed::Shape("it is too long to be searched for the keys that are needed for routing");
 const LONG_META: Malformed = Malformed::Shape("its _meta is longer than 1 MB");
 
 impl<'a> Part<'a> {
@@ -125,7 +125,7 @@ impl<'a> Part<'a> {
         match comes_once {
             true => Ok(found.map(|raw| self.inside(raw))),
             false => Err(Malformed::Shape(
-                "a key that decides on its way comes twice",
+                "a key that is needed for routing occurs twice",
             )),
         }
     }
@@ -298,7 +298,7 @@ impl<'a> DeserializeSeed<'a> for AnyKey {
 
     fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<Cow<'a, str>, D::Error> {
         Ok(match SpelledKey::of(key)? {
-            SpelledKey::AsMeant(key) => Cow::Borrowed(key),
+            SpelledKey::Unescaped(key) => Cow::Borrowed(key),
             SpelledKey::Escaped(key) => Cow::Owned(String::from_utf8_lossy(&key).into_owned()),
         })
     }
@@ -307,7 +307,7 @@ impl<'a> DeserializeSeed<'a> for AnyKey {
 /// A key as spelled. `serde_json` would find its end with code that first queries the features of the processor, which on
 /// a virtual machine takes longer than everything else about a session's first line.
 enum SpelledKey<'a> {
-    AsMeant(&'a str),
+    Unescaped(&'a str),
     /// The unescaped key, which need not be UTF-8.
     Escaped(Vec<u8>),
 }
@@ -316,7 +316,7 @@ impl<'a> SpelledKey<'a> {
     fn of<D: Deserializer<'a>>(key: D) -> Result<SpelledKey<'a>, D::Error> {
         let quoted = <&RawValue>::deserialize(key)?.get();
         match quoted.contains('\\') {
-            false => Ok(SpelledKey::AsMeant(&quoted[1..quoted.len() - 1])),
+            false => Ok(SpelledKey::Unescaped(&quoted[1..quoted.len() - 1])),
             true => serde_json::Deserializer::from_str(quoted)
                 .deserialize_bytes(Bytes)
                 .map(SpelledKey::Escaped)

@@ -457,7 +457,7 @@ impl Elements {
 /// The id as spelled, if a response can contain it.
 fn answerable(value: &[u8]) -> Option<String> {
     let raw: &RawValue = serde_json::from_slice(value).ok()?;
-    let id = Id::alone(raw.get()).filter(Id::is_acceptable)?;
+    let id = Id::from_text(raw.get()).filter(Id::is_acceptable)?;
     Some(String::from_utf8_lossy(id.raw()).into_owned())
 }
 

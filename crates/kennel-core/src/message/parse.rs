@@ -99,7 +99,7 @@ pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> 
         return Some(Err(Malformed::Shape("its params are too long")));
     }
     let Ok(known) = serde_json::from_str::<Params<'_>>(params.text()) else {
-        return Some(Err(Malformed::Shape("requestId comes twice")));
+        return Some(Err(Malformed::Shape("requestId occurs twice")));
     };
     let part = part_of(params.text(), known.request_id?);
     let start = params.start + part.start;
@@ -119,8 +119,8 @@ pub(super) struct Envelope<'a> {
     pub(super) may_have_separators: bool,
 }
 
-/// Whether a key that is none of the envelope's is one to some readers: Go's `encoding/json` ignores case and takes the
-/// long s for an s, and the Go SDK 1.4.0 ignores NULs at the end.
+/// Whether some readers take this key for an envelope key, although it is spelled differently: Go's `encoding/json`
+/// ignores case and takes the long s for an s, and the Go SDK 1.4.0 ignores NULs at the end.
 #[cold]
 pub(super) fn is_misspelled(key: &[u8]) -> bool {
     // The longest, with a character of two bytes for one of its letters.
@@ -136,7 +136,7 @@ pub(super) fn is_misspelled(key: &[u8]) -> bool {
 }
 
 impl<'a> Envelope<'a> {
-    /// The place for a key's value; `None` if the key is none of the envelope's.
+    /// The place for a key's value; `None` if the key is not an envelope key.
     pub(super) fn part_mut(&mut self, key: &[u8]) -> Option<&mut Option<Part<'a>>> {
         match key {
             b"jsonrpc" => Some(&mut self.jsonrpc),
@@ -159,12 +159,14 @@ impl<'a> Envelope<'a> {
             (None, None) => Err(Malformed::Shape("neither a method nor an outcome")),
             (Some(method), None) => {
                 if !method.bytes.starts_with(b"\"") {
-                    return Err(Malformed::Shape("its method is no string"));
+                    return Err(Malformed::Shape("its method is not a string"));
                 }
                 let method = Method(method);
                 let params = self.params;
                 if !params.is_none_or(|params| matches!(params.bytes, [b'{' | b'[' | b'n', ..])) {
-                    return Err(Malformed::Shape("its params are no object or array"));
+                    return Err(Malformed::Shape(
+                        "its params are neither an object nor an array",
+                    ));
                 }
                 Ok(match id {
                     Some(id) => Message::Request(Request { id, method, params }),
@@ -179,7 +181,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// A value that is there, even if it is `null`.
+/// Reads a member that is present, even if its value is `null`.
 fn present<'a, D: Deserializer<'a>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
@@ -205,11 +207,11 @@ fn parse_object<'a>(
         place.is_none_or(|place| place.replace(value).is_none())
     });
     if !comes_once {
-        return Err(Malformed::Shape("a key of the envelope comes twice"));
+        return Err(Malformed::Shape("an envelope key occurs twice"));
     }
     if is_exact && has_misspelled {
         return Err(Malformed::Shape(
-            "a key is one of the envelope's to some readers only",
+            "some readers take one of its keys for an envelope key, others do not",
         ));
     }
     envelope.message()
@@ -236,7 +238,7 @@ fn parse_batch(line: &str, is_exact: bool) -> Result<Message<'_>, Malformed> {
                 let parsed = match raw.get().as_bytes()[0] {
                     _ if members.len() == BATCH_LIMIT => Err(Malformed::LongBatch),
                     b'{' => parse_object(self.line, raw.get(), self.is_exact),
-                    _ => Err(Malformed::Shape("a member of a batch is no object")),
+                    _ => Err(Malformed::Shape("a member of a batch is not an object")),
                 };
                 match parsed {
                     Ok(message) => members.push(Member {
@@ -282,7 +284,7 @@ fn outcome<'a>(
             Err(Malformed::Shape("both a result and an error"))
         }
         (_, Some(error)) if !error.bytes.starts_with(b"{") => {
-            Err(Malformed::Shape("its error is no object"))
+            Err(Malformed::Shape("its error is not an object"))
         }
         (_, Some(error)) => Ok(Some(Outcome::Error(error))),
     }

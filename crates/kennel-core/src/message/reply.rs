@@ -177,13 +177,13 @@ pub(crate) fn long_id(id: &[u8]) -> Vec<u8> {
 
 /// To an `initialize` that exceeds [`INITIALIZE_LIMIT`].
 pub fn long_initialize(id: &[u8]) -> Vec<u8> {
-    let message = format!("initialize is longer than {INITIALIZE_LIMIT} bytes: send less");
+    let message = format!("initialize is longer than {INITIALIZE_LIMIT} bytes: shorten it");
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
 /// To a second `initialize`.
 pub(crate) fn second_initialize(id: &[u8]) -> Vec<u8> {
-    let message = "this session was initialized before: start another one";
+    let message = "this session is already initialized: start another one";
     error_reply(id, INVALID_REQUEST, message, None)
 }
 

@@ -233,9 +233,9 @@ impl Scan {
         match first {
             b'"' => self.begin_string(false),
             b'{' | b'[' => self.open(first),
-            b't' => self.word(line, b"true")?,
-            b'f' => self.word(line, b"false")?,
-            b'n' => self.word(line, b"null")?,
+            b't' => self.literal(line, b"true")?,
+            b'f' => self.literal(line, b"false")?,
+            b'n' => self.literal(line, b"null")?,
             _ => self.number(line)?,
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Scan {
         }
     }
 
-    fn word(&mut self, line: &[u8], word: &[u8]) -> Result<(), Stop> {
+    fn literal(&mut self, line: &[u8], word: &[u8]) -> Result<(), Stop> {
         let rest = &line[self.at..];
         match rest.get(..word.len()) {
             Some(there) if there == word => {

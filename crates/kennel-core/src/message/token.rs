@@ -72,7 +72,8 @@ fn ordinary_words(bytes: &[u8]) -> usize {
 /// Whether a block has no special byte. Long lines spend much of their time here.
 fn is_ordinary(block: &[u8; BLOCK]) -> bool {
     let (words, _) = block.as_chunks::<8>();
-    let must_not_be = |found: u64, word: &[u8; 8]| found | below(u64::from_le_bytes(*word), b' ');
+    let must_not_be =
+        |found: u64, word: &[u8; 8]| found | first_below(u64::from_le_bytes(*word), b' ');
     words.iter().fold(0, must_not_be) & HIGH_BITS == 0
         && memchr::memchr2(b'"', b'\\', block).is_none()
 }
@@ -83,7 +84,7 @@ const HIGH_BITS: u64 = u64::from_le_bytes([0x80; 8]);
 /// Sets the high bit of the first byte that is less than `least`, which is at most 128. A subtraction borrows only from
 /// later bytes, so there is such a bit if and only if there is such a byte, and the first one is right.
 #[inline]
-fn below(word: u64, least: u8) -> u64 {
+fn first_below(word: u64, least: u8) -> u64 {
     word.wrapping_sub(ONES * u64::from(least)) & !word
 }
 
@@ -91,8 +92,8 @@ fn below(word: u64, least: u8) -> u64 {
 #[inline]
 pub(super) fn first_mark(word: &[u8; 8]) -> Option<usize> {
     let word = u64::from_le_bytes(*word);
-    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    let marks = (below(word, b' ') | is(b'"') | is(b'\\')) & HIGH_BITS;
+    let is = |byte: u8| first_below(word ^ (ONES * u64::from(byte)), 1);
+    let marks = (first_below(word, b' ') | is(b'"') | is(b'\\')) & HIGH_BITS;
     (marks != 0).then(|| marks.trailing_zeros() as usize / 8)
 }
 

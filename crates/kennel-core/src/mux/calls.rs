@@ -310,8 +310,8 @@ impl Calls {
         Some((assigned, waiter))
     }
 
-    /// Counts a cancelled call that goes on against its client until it is answered. Without that a client could have
-    /// any number of them.
+    /// Counts a cancelled call against its client's limit until the server answers it. Otherwise a client could have any
+    /// number of them.
     pub(super) fn count_until_answered(&mut self, assigned: AssignedId, client: ClientId) {
         if let Some(call) = self.calls.get_mut(&assigned)
             && call.counts_for.is_none()
@@ -412,7 +412,7 @@ impl Calls {
     }
 
     /// The calls in flight that the mux did not send itself.
-    pub(super) fn asked(&self) -> impl Iterator<Item = &Call> {
+    pub(super) fn client_calls(&self) -> impl Iterator<Item = &Call> {
         let by_somebody = |call: &&Call| call.session.is_some() || !call.waiters.is_empty();
         self.in_flight().filter(by_somebody)
     }

@@ -17,7 +17,7 @@ use super::class::{Envelope, Era, Opening, opening};
 use super::handshake::waiter;
 use super::lists::List;
 use super::raw_message::{ClientMessage, RawMessage};
-use super::refused::{Refused, abandoned};
+use super::refused::{Refused, cancel_call};
 use super::tasks::is_task_status;
 use super::{Lane, Mux, Note, Side};
 
@@ -421,7 +421,7 @@ impl Mux {
             | Kind::Listen => {
                 self.lists.abandoned(assigned);
                 self.calls.mark_cancelled(assigned, session);
-                let cancel = cancel.unwrap_or_else(|| abandoned(assigned));
+                let cancel = cancel.unwrap_or_else(|| cancel_call(assigned));
                 self.send_to_server(lane, cancel);
                 self.end_turn(assigned);
             }

@@ -155,7 +155,7 @@ impl Mux {
     /// Delivers an error that answers no request. It may quote anything that a client sent, be it a notification long ago, so
     /// it is delivered only if a single session ever used this server.
     fn error_without_id(&mut self, raw: &RawMessage<'_>) {
-        let only_session = self.sessions.only();
+        let only_session = self.sessions.only_session();
         match only_session.and_then(|session| self.client_of(&session)) {
             Some(client) => self.send_edited(client, raw, &[]),
             None => {
@@ -508,7 +508,7 @@ impl Mux {
         raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
-        let logging: Vec<_> = self.calls.asked().filter(|call| call.logs).collect();
+        let logging: Vec<_> = self.calls.client_calls().filter(|call| call.logs).collect();
         let is_ambiguous = self.calls.cancelled().any(|call| call.logs);
         let one = match logging[..] {
             [call] if !is_ambiguous => call.waiters.first().map(|it| it.client),

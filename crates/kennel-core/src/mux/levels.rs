@@ -55,7 +55,7 @@ impl Level {
         (Level::Emergency, "emergency"),
     ];
 
-    fn named(name: &str) -> Option<Level> {
+    fn from_name(name: &str) -> Option<Level> {
         let found = Level::ALL.iter().find(|(_, known)| *known == name);
         found.map(|(level, _)| *level)
     }
@@ -76,7 +76,7 @@ impl Mux {
             Some(params) => params.member("level")?,
             None => None,
         };
-        let named = place.and_then(|it| Level::named(&it.string()?));
+        let named = place.and_then(|it| Level::from_name(&it.string()?));
         let (Some(place), Some(level)) = (place, named) else {
             if self.class.is_shared() {
                 // Some servers accept `"DEBUG"` or `["debug"]` as `"debug"`, for all clients.
@@ -176,7 +176,7 @@ impl Mux {
     pub(super) fn log_audience(&self, notification: &Notification<'_>) -> Vec<ClientId> {
         let params = notification.params;
         let level = params.and_then(|it| it.member("level").ok().flatten());
-        let level = level.and_then(|it| Level::named(&it.string()?));
+        let level = level.and_then(|it| Level::from_name(&it.string()?));
         let wants = |client: &ClientId| match (level, self.levels.at_server) {
             (Some(level), Some(_)) => self
                 .clients

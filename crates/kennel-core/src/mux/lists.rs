@@ -354,7 +354,7 @@ impl Mux {
 
     /// The clients that wait for a response to `server/discover`.
     pub(super) fn discover_waiters(&self) -> Vec<(ClientId, Option<u64>, Vec<u8>)> {
-        let probes = self.calls.asked().filter(|call| match &call.kind {
+        let probes = self.calls.client_calls().filter(|call| match &call.kind {
             Kind::Discover | Kind::OddDiscover => true,
             Kind::List(key) => key.list == List::Discover,
             _ => false,

@@ -251,7 +251,7 @@ struct Sessions {
 
 impl Sessions {
     /// The session, if only one ever joined.
-    fn only(&self) -> Option<Arc<str>> {
+    fn only_session(&self) -> Option<Arc<str>> {
         match self.several {
             true => None,
             false => self.first.clone(),

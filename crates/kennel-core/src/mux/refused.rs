@@ -114,14 +114,15 @@ pub(super) const ROOTS_LIST_LIMIT: usize = 64 * 1024;
 
 /// To the server: its `roots/list` is longer than [`ROOTS_LIST_LIMIT`].
 pub(super) fn long_roots_list(id: &[u8]) -> Vec<u8> {
-    let message = format!("roots/list is longer than {ROOTS_LIST_LIMIT} bytes: send less");
+    let message =
+        format!("the response to roots/list is longer than {ROOTS_LIST_LIMIT} bytes: shorten it");
     error_reply(id, reply::INVALID_REQUEST, &message, None)
 }
 
 /// To the server: the client that had to answer is gone.
 pub(super) fn client_gone(id: &[u8]) -> Vec<u8> {
     let data = format!(r#"{{"reason":"{CLIENT_GONE}"}}"#);
-    let message = "the client this is for is gone";
+    let message = "the client of this request is gone";
     error_reply(id, reply::INTERNAL_ERROR, message, Some(&data))
 }
 
@@ -139,6 +140,6 @@ pub(super) fn answer_to_foreign_task(id: &[u8]) -> Vec<u8> {
 }
 
 /// To the server: cancels a call of a client that is gone.
-pub(super) fn abandoned(assigned: u64) -> Vec<u8> {
+pub(super) fn cancel_call(assigned: u64) -> Vec<u8> {
     reply::cancelled(assigned.to_string().as_bytes(), CLIENT_GONE)
 }

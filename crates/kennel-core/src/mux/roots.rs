@@ -178,8 +178,11 @@ impl Mux {
                 self.send_to_server(Lane::Of(client), answer);
             } else {
                 let line = line.unwrap_or_else(|| KeptMessage::new(&from.raw, id));
-                self.server_requests
-                    .open(client, About::RootsTold { line, answer }, Some(server));
+                self.server_requests.open(
+                    client,
+                    About::RootsAnswered { line, answer },
+                    Some(server),
+                );
                 if self.roots.reference.is_none() || alone {
                     self.roots.reference = Some(told);
                     self.dismiss_different(client);

@@ -77,7 +77,7 @@ impl Subscriptions {
     }
 
     /// Does not end it after all: a client wants it again.
-    fn keep(&mut self, uri: &str) {
+    fn cancel_end(&mut self, uri: &str) {
         if let Some(spelled) = self.to_end.remove(uri) {
             self.to_end_bytes -= OVERHEAD + uri.len() + spelled.map_or(0, |it| it.len());
         }
@@ -104,7 +104,7 @@ impl Subscriptions {
         *self.bytes.entry(client).or_default() += uri.len() + OVERHEAD;
     }
 
-    fn discount(&mut self, client: ClientId, uri: &str) {
+    fn subtract(&mut self, client: ClientId, uri: &str) {
         if let Some(bytes) = self.bytes.get_mut(&client) {
             *bytes = bytes.saturating_sub(uri.len() + OVERHEAD);
             if *bytes == 0 {
@@ -118,7 +118,7 @@ impl Subscriptions {
         let subscription = self.by_uri.get_mut(uri)?;
         subscription.wanted_by.remove(&client)?;
         let others = !subscription.wanted_by.is_empty();
-        self.discount(client, uri);
+        self.subtract(client, uri);
         Some(others)
     }
 
@@ -126,7 +126,7 @@ impl Subscriptions {
     fn remove(&mut self, uri: &str) {
         if let Some(gone) = self.by_uri.remove(uri) {
             for client in gone.wanted_by.into_keys() {
-                self.discount(client, uri);
+                self.subtract(client, uri);
             }
         }
     }
@@ -292,14 +292,14 @@ impl Mux {
             let kind = Kind::Subscribe(uri.clone());
             let forwarded = self.forward(from, request, kind, Lane::Front, None);
             let assigned = forwarded.inspect_err(|_| {
-                self.subscriptions.discount(from.client, &uri);
+                self.subscriptions.subtract(from.client, &uri);
             })?;
             let subscription = Subscription {
                 call: Some(assigned),
                 wanted_by: BTreeMap::from([(from.client, BTreeSet::from([key]))]),
                 spelled: (spelled != uri).then_some(spelled),
             };
-            self.subscriptions.keep(&uri);
+            self.subscriptions.cancel_end(&uri);
             self.subscriptions.by_uri.insert(uri, subscription);
             return Ok(());
         };

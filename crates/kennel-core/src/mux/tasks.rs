@@ -304,7 +304,7 @@ impl Mux {
     /// rely on it.
     pub(super) fn task_status(&mut self, raw: &RawMessage<'_>, notification: &Notification<'_>) {
         let owner = self.task_owner(notification).cloned();
-        let owner = owner.or_else(|| self.sessions.only());
+        let owner = owner.or_else(|| self.sessions.only_session());
         match owner.and_then(|session| self.client_of(&session)) {
             Some(client) => self.send_to_client(client, raw.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Task)),

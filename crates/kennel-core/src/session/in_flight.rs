@@ -140,7 +140,7 @@ pub enum Unsent<'a> {
     Nothing,
 
     /// Requests with these ids, and requests that end beyond the received bytes, newlines included.
-    Told {
+    Reported {
         /// Received by the daemon, and not passed on.
         ids: &'a [Key],
         /// Bytes received since [`handle_upstream_attached`](super::Session::handle_upstream_attached), if counted.
@@ -324,7 +324,7 @@ impl InFlight {
         let lost = self.take(|it| matches!(it.stage, Stage::Sent | Stage::Cancelled));
         let known_unsent = |key: &Key, request: &PendingRequest| match unsent {
             Unsent::Nothing => false,
-            Unsent::Told { ids, received } => {
+            Unsent::Reported { ids, received } => {
                 ids.contains(key) || received.is_some_and(|received| request.end > received)
             }
             Unsent::LastBytes(count) => request.end > sent_bytes.saturating_sub(count as u64),

@@ -1,4 +1,4 @@
-//! RequestKind an app gets while the upstream of its session is replaced.
+//! Decides what an app gets while the upstream of its session is replaced.
 //!
 //! A shim *is* the session: it outlives its **upstream**, the dedicated server or daemon that it talks to. [`Session`]
 //! stands between app and upstream. It inspects each line, forwards it unchanged (rule 11), and stores just enough to
@@ -283,7 +283,7 @@ impl Session {
 
     /// Whether a request with this id, as spelled, has no response yet.
     pub fn is_in_flight(&self, id: &[u8]) -> bool {
-        let id = std::str::from_utf8(id).ok().and_then(Id::alone);
+        let id = std::str::from_utf8(id).ok().and_then(Id::from_text);
         id.is_some_and(|id| self.in_flight.stage(&id.key()).is_some())
     }
 

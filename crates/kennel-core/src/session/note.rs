@@ -1,4 +1,4 @@
-//! RequestKind is worth a line in the log.
+//! Notes for the log.
 
 use std::fmt;
 
@@ -82,7 +82,7 @@ impl fmt::Display for Note {
             Note::NotificationLost => write!(f, "dropped a notification of the app: no server"),
             Note::ReplyDropped => write!(
                 f,
-                "dropped a response to the server: it does not read earlier ones"
+                "dropped a response to the server: it does not read its input"
             ),
             Note::Stale => write!(f, "dropped a line of a lost server"),
             Note::HandshakeRefused => write!(f, "the server refused the handshake of this session"),

@@ -20,7 +20,7 @@ pub const SERVER_RESTARTED: &str = "server_restarted";
 pub const SERVER_UNAVAILABLE: &str = "server_unavailable";
 
 /// To a request that was sent to an upstream that was lost or given up (`why`), and is not replayed.
-pub(super) fn lost(
+pub(super) fn lost_request_error(
     request: &PendingRequest,
     reason: &str,
     why: Option<&str>,
@@ -92,15 +92,15 @@ impl Refusal {
 
     /// To a new request.
     pub(super) fn reply(&self, id: &[u8]) -> Vec<u8> {
-        self.say(id, r#""outcome":"unsent","replayed":false"#)
+        self.error_line(id, r#""outcome":"unsent","replayed":false"#)
     }
 
     /// To a queued request, which an earlier server may have received.
     pub(super) fn reply_to(&self, request: &PendingRequest) -> Vec<u8> {
-        self.say(&request.id, &outcome_members(request))
+        self.error_line(&request.id, &outcome_members(request))
     }
 
-    fn say(&self, id: &[u8], outcome_members: &str) -> Vec<u8> {
+    fn error_line(&self, id: &[u8], outcome_members: &str) -> Vec<u8> {
         let Refusal {
             reason,
             ending,

@@ -30,7 +30,7 @@ struct ServerRequest {
 }
 
 impl ServerRequest {
-    /// The id at the app.
+    /// The id that the app sees.
     fn app_id(self) -> Vec<u8> {
         match self.shown {
             AppId::Unchanged => self.server_id,

@@ -28,7 +28,7 @@ pub(super) struct Listed {
 }
 
 impl Tools {
-    /// Maximum bytes that are stored. Nothing is known of tools beyond it.
+    /// Maximum bytes that are stored. Tools beyond it count as unknown.
     const LIMIT: usize = 1 << 20;
     /// Memory of a name besides its bytes.
     const NAME_OVERHEAD: usize = 64;

@@ -15,7 +15,7 @@ fn lost() -> Lost {
     Lost {
         reason: "server_restarted".to_owned(),
         detail: "why".to_owned(),
-        final_word: false,
+        is_final: false,
         exit: None,
         unsent: Vec::new(),
         received: None,
@@ -82,7 +82,7 @@ fn the_word_that_the_session_begins_again_precedes_its_next_line() {
     let mut stage = Stage::attached();
     assert_eq!(stage.ask(1), Verdict::Forward);
     let given_up = Lost {
-        final_word: true,
+        is_final: true,
         retry_after: Some(500),
         ..lost()
     };

@@ -250,7 +250,7 @@ fn set_mode(dir: &RuntimeDir, name: &OsStr) -> io::Result<()> {
     let file = os::open_entry(dir.handle(), name)?;
     let facts = crate::fs::FileFacts::from(rustix::fs::fstat(&file)?);
     if !facts.is_socket() {
-        return Err(io::Error::other("it is no socket"));
+        return Err(io::Error::other("it is not a socket"));
     }
     Ok(os::chmod_entry(file.as_fd(), Mode::RUSR | Mode::WUSR)?)
 }

@@ -198,11 +198,11 @@ pub(crate) fn resident(pid: u32) -> u64 {
 
 /// The time since a process was started.
 pub(crate) fn age(pid: u32) -> Duration {
-    since(stat(pid).map_or(u64::MAX, |stat| stat.start))
+    elapsed_since(stat(pid).map_or(u64::MAX, |stat| stat.start))
 }
 
 /// The time since a moment in clock ticks, the unit of a process's start.
-pub(crate) fn since(ticks: u64) -> Duration {
+pub(crate) fn elapsed_since(ticks: u64) -> Duration {
     let ticks = now_in_ticks().saturating_sub(ticks);
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
 }

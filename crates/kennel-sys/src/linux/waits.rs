@@ -16,7 +16,7 @@ use crate::kernel::features;
 const UNLIMITED_WAITS: [&str; 3] = ["pipe_read", "anon_pipe_read", "do_wait"];
 /// Stack addresses of 32-bit programs are below this. They have other system call numbers.
 const END_OF_32_BITS: u64 = 1 << 32;
-const MAY_WAKE: &str = "sleeps, and may go on by itself";
+const MAY_WAKE: &str = "sleeps, and may wake up by itself";
 
 /// The event that a thread waits for.
 #[derive(Debug)]

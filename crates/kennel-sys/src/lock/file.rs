@@ -49,7 +49,7 @@ impl FileId {
 }
 
 /// Opens and locks a file until the locked file is the one at `path`. `None` if `open` finds no file.
-pub(super) fn win(
+pub(super) fn acquire_with(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
@@ -62,7 +62,7 @@ pub(super) fn win(
     acquire_with_retries(path, mode, open, holder_of, retries)
 }
 
-/// [`win`] for callers that retry later: it does not retry, and does not look for the holder.
+/// [`acquire_with`] for callers that retry later: it does not retry, and does not look for the holder.
 pub(super) fn acquire_without_retry(
     path: &Path,
     mode: Mode,
@@ -86,7 +86,7 @@ fn acquire_with_retries(
         let Some(file) = open()? else {
             return Ok(None);
         };
-        let contest = contest(&file, mode, &mut retries, &holder_of)
+        let contest = lock_file(&file, mode, &mut retries, &holder_of)
             .map_err(|source| LockError::io(path, "lock", source))?;
         // The holder may have removed the file while we waited. Then this lock protects nothing, and another file may be
         // locked under the same name (lesson 6).
@@ -95,8 +95,8 @@ fn acquire_with_retries(
             .map_err(|source| LockError::io(path, "inspect", source))?;
         match (current, contest) {
             (false, _) => {}
-            (true, Contest::Won) => return Ok(Some(file)),
-            (true, Contest::Lost(holder)) => {
+            (true, LockAttempt::Won) => return Ok(Some(file)),
+            (true, LockAttempt::Lost(holder)) => {
                 return Err(LockError::Held {
                     path: path.to_owned(),
                     holder: holder.map(Box::new),
@@ -114,24 +114,24 @@ struct RetryLimits {
 }
 
 /// Contention is a result, not an error (lesson 12).
-enum Contest {
+enum LockAttempt {
     Won,
     Lost(Option<Holder>),
 }
 
-fn contest(
+fn lock_file(
     file: &File,
     mode: Mode,
     retries: &mut RetryLimits,
     holder_of: impl Fn(&File) -> Option<Holder>,
-) -> io::Result<Contest> {
+) -> io::Result<LockAttempt> {
     if try_lock(file, mode, &mut retries.brief)? {
-        return Ok(Contest::Won);
+        return Ok(LockAttempt::Won);
     }
     match holder_of(file) {
-        Some(holder) if holder.is_recorded() => Ok(Contest::Lost(Some(holder))),
-        _ if try_lock(file, mode, &mut retries.further)? => Ok(Contest::Won),
-        _ => Ok(Contest::Lost(holder_of(file))),
+        Some(holder) if holder.is_recorded() => Ok(LockAttempt::Lost(Some(holder))),
+        _ if try_lock(file, mode, &mut retries.further)? => Ok(LockAttempt::Won),
+        _ => Ok(LockAttempt::Lost(holder_of(file))),
     }
 }
 

@@ -71,7 +71,7 @@ impl Lock {
     ) -> Result<Lock, LockError> {
         let path = dir.path().join(name.as_ref());
         let open = || Lock::open(dir, name.as_ref(), &path);
-        let file = file::win(&path, mode, open, holder::of_recorded)?;
+        let file = file::acquire_with(&path, mode, open, holder::of_recorded)?;
         Ok(Lock::held(file.expect(CREATED), path, mode, false))
     }
 
@@ -143,7 +143,7 @@ impl Lock {
 
     /// Removes the lock's file from `dir` and releases the lock. Only for uninstall and purge (rule 7).
     pub fn remove(self, dir: &RuntimeDir) -> Result<(), LockError> {
-        self.require_exclusive("a shared or legacy lock is not removed")?;
+        self.require_exclusive("a shared or legacy lock cannot be removed")?;
         if !self.is_at_its_path() {
             return Err(self.failed(
                 "remove",

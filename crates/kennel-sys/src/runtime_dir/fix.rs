@@ -123,7 +123,7 @@ pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> 
 pub(super) fn for_open_mode(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<'_>) -> Fix {
     let content = match Content::of(dir) {
         Content::Nothing => Content::Nothing,
-        _ if belongs_to_kennel(path, origin) => Content::Kennels,
+        _ if belongs_to_kennel(path, origin) => Content::Kennel,
         other => other,
     };
     // In a directory that only its owner can enter, no other user can have left files.
@@ -132,7 +132,7 @@ pub(super) fn for_open_mode(path: &Path, origin: Origin, mode: u32, dir: Borrowe
         Content::Others => Fix::elsewhere(origin),
         _ if !open_to_others => Fix::by_chmod(path, origin),
         Content::Nothing => Fix::by_changing(path, origin, format!("rmdir -- {}", quoted(path))),
-        Content::Private | Content::Kennels => moved_aside(path, origin),
+        Content::Private | Content::Kennel => moved_aside(path, origin),
     }
 }
 
@@ -199,7 +199,7 @@ fn is_system_path(path: &Path) -> bool {
 
 /// The owner of a directory, judged by its content.
 enum Content {
-    Kennels,
+    Kennel,
     Nothing,
     /// Closed to others, as Kennel's directories are, and also those of people.
     Private,

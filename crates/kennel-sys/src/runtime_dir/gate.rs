@@ -76,14 +76,14 @@ impl<'a> DirLocation<'a> {
     pub(super) fn open(&self) -> Result<Option<OwnedFd>, DirError> {
         let mut retry_time = RetryTime::of(REPAIR_WAIT);
         loop {
-            match self.judge() {
+            match self.check() {
                 Err(DirError::ClosedToOwner { .. }) if retry_time.pause() => {}
                 verdict => return verdict,
             }
         }
     }
 
-    fn judge(&self) -> Result<Option<OwnedFd>, DirError> {
+    fn check(&self) -> Result<Option<OwnedFd>, DirError> {
         match self.directory() {
             Err(Errno::NOENT) => return Ok(None),
             // The check is about the opened directory.

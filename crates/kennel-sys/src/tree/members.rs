@@ -51,10 +51,10 @@ pub(super) fn living(cookie: &str) -> io::Result<Vec<ProcessRef>> {
     let spared = &table.own_pids;
     let mut members: Vec<ProcessRef> = Vec::new();
     for pid in os::processes()? {
-        if !spared.contains(&pid) && table.belongs(pid) {
+        if !spared.contains(&pid) && table.is_member(pid) {
             // Checked again after the process was opened, so the answer is about this process (rule 6).
             let found = ProcessRef::open(pid).ok();
-            members.extend(found.filter(|process| table.belongs(pid) && process.is_alive()));
+            members.extend(found.filter(|process| table.is_member(pid) && process.is_alive()));
         }
     }
     let mut known: HashSet<u32> = members.iter().map(ProcessRef::pid).collect();
@@ -121,7 +121,7 @@ impl Table<'_> {
         })
     }
 
-    fn belongs(&self, pid: u32) -> bool {
+    fn is_member(&self, pid: u32) -> bool {
         let confirmed = match Mark::of(pid, self.cookie) {
             Mark::This => self.copy_reason(pid).is_none(),
             // It has the environment of the warden.
@@ -149,7 +149,7 @@ impl Table<'_> {
             if Mark::of(parent, self.cookie) != Mark::This && self.adopts(parent, current, &stat) {
                 return None;
             }
-            match self.marked_above(current) {
+            match self.nearest_marked_ancestor(current) {
                 Some(marked) => current = marked,
                 None => return Some(CopyReason::ParentOutside(parent)),
             }
@@ -158,7 +158,7 @@ impl Table<'_> {
     }
 
     /// The nearest ancestor with the cookie.
-    fn marked_above(&self, pid: u32) -> Option<u32> {
+    fn nearest_marked_ancestor(&self, pid: u32) -> Option<u32> {
         let mut current = pid;
         for _ in 0..MAX_ANCESTORS {
             current = os::stat(current).ok()?.parent;
@@ -306,7 +306,7 @@ mod tests {
             let stat = os::stat(beside).ok()?;
             (os::session_of(stat.parent) != Some(stat.session)).then_some(())
         });
-        let found = (table.belongs(below), table.belongs(beside));
+        let found = (table.is_member(below), table.is_member(beside));
         for mut starter in [warden, other] {
             drop(starter.stdin.take());
             starter.wait().expect("our child");
@@ -357,7 +357,7 @@ mod tests {
             start("kennel-warden", TREE),
         ];
         let table = Table::now(TREE).expect("the process table");
-        let found = copies.each_ref().map(|copy| table.belongs(copy.id()));
+        let found = copies.each_ref().map(|copy| table.is_member(copy.id()));
         for copy in &mut copies {
             drop(copy.stdin.take());
             copy.wait().expect("our child");
@@ -389,12 +389,12 @@ mod tests {
             });
             let belongs = || {
                 let table = Table::now(TREE).expect("the process table");
-                table.belongs(pid)
+                table.is_member(pid)
             };
-            let with_leader = belongs();
+            let with_leader = is_member();
             stdin.write_all(b"go\n").expect("it reads");
             leader.wait().expect("our child");
-            let found = [with_leader, belongs()];
+            let found = [with_leader, is_member()];
             let left = ProcessRef::open(pid).expect("it runs");
             left.signal(crate::Signal::KILL).expect("it is ours");
             assert_eq!(found, expected, "{cookie}");

@@ -58,7 +58,7 @@ impl Launch<'_> {
             Some(_) => self.start_with(Recording::Required),
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "no directory for the record of its process tree",
+                "cannot open the directory for the record of its process tree",
             )),
         }
     }
@@ -196,16 +196,16 @@ impl Tree {
     /// Starts the stop ladder, and continues the warden if it was stopped (SIGSTOP). The caller must also close the
     /// server's stdin: that is the first step.
     pub fn stop(&self) -> io::Result<()> {
-        self.ask(STOP)
+        self.send_order(STOP)
     }
 
     /// The same if the server's stdin was already closed for the duration of the first step: the ladder starts with
     /// SIGTERM.
     pub fn stop_after_eof(&self) -> io::Result<()> {
-        self.ask(STOP_AFTER_EOF)
+        self.send_order(STOP_AFTER_EOF)
     }
 
-    fn ask(&self, word: &[u8]) -> io::Result<()> {
+    fn send_order(&self, word: &[u8]) -> io::Result<()> {
         let asked = match os::send(self.control.as_fd(), word, SendFlags::empty()) {
             // The warden is gone: there is nothing to stop.
             Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),

@@ -46,7 +46,7 @@ pub(super) fn on_readable(daemon: &DaemonState) {
     for _ in 0..ACCEPTS_PER_RUN {
         match daemon.listener.accept() {
             Ok(stream) if daemon.engine.borrow().is_closed() => {
-                drop(stream.send(&Replies::going()))
+                drop(stream.send(&Replies::leaving_reply()))
             }
             Ok(stream) => {
                 daemon.accepting.is_logged.set(false);
@@ -68,7 +68,7 @@ fn pause(daemon: &DaemonState, error: &io::Error) {
     if !accepting.is_logged.replace(true) {
         daemon
             .log
-            .line(format_args!("nobody is let in for now: {error}"));
+            .line(format_args!("no connections are accepted for now: {error}"));
     }
     drop(accepting.reserve.take());
     for stream in waiting_connections(daemon) {
@@ -109,7 +109,7 @@ fn waiting_connections(daemon: &DaemonState) -> impl Iterator<Item = Stream> {
 /// Tells connections that came too late to elect again.
 pub(super) fn refuse(daemon: &DaemonState) {
     while let Some(stream) = next_waiting(daemon) {
-        drop(stream.send(&Replies::going()));
+        drop(stream.send(&Replies::leaving_reply()));
     }
 }
 

@@ -117,7 +117,7 @@ impl DaemonState {
                 self.at_server(slot, |it| it.stop(self));
                 self.state_changed();
             }
-            Action::DeclareServerLost { slot } => self.at_server(slot, |it| it.lose(self)),
+            Action::DeclareServerLost { slot } => self.at_server(slot, |it| it.declare_lost(self)),
             Action::CheckStopped { slot } => self.at_server(slot, |it| it.check_stopped(self)),
             Action::Note { slot, note } => self.at_server(slot, |it| it.log_note(self, &note, at)),
             Action::Report(report) => self.log_report(report),
@@ -203,7 +203,7 @@ impl DaemonState {
         match report {
             Report::Dedicated { client, when, why } => {
                 let what = match when {
-                    Dedicated::AtJoin => "cannot share and goes dedicated",
+                    Dedicated::AtJoin => "cannot share a server and goes dedicated",
                     Dedicated::Later => "goes dedicated",
                     Dedicated::AtStart => "gets no server of this daemon and goes dedicated",
                 };
@@ -234,7 +234,7 @@ impl DaemonState {
             }
             Report::Outdated => self
                 .log
-                .line("the server's files changed: it is replaced when no request is pending"),
+                .line("its files changed: the server is replaced when no request is pending"),
             Report::Ending(reason) => self.log.line(format_args!("ending: {reason}")),
         }
     }

@@ -224,8 +224,8 @@ impl ClientConn {
         self.last_read_at.set(now);
     }
 
-    /// Since when it has taken nothing of what is queued for it. Before that is long, the kernel is asked: for a client
-    /// that reads slowly, there is room for more only now and then.
+    /// Time since which it has read nothing from its queue. After a while, the kernel is asked: the socket of a slow
+    /// client has room only now and then.
     pub(super) fn unread_since(&self, now: Instant) -> Option<Instant> {
         let since = self.to_client.waits_since()?;
         if now.saturating_duration_since(since) >= STALL_TIMEOUT {
@@ -252,7 +252,7 @@ impl ClientConn {
         self.launch.get().is_some()
     }
 
-    /// Drops its half line. A client that is not admitted is told so, and disconnected.
+    /// Drops its half line. A client that is not admitted gets an error and is disconnected.
     pub(super) fn drop_half_line(&self, daemon: &DaemonState) {
         if self.is_admitted() {
             if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
@@ -270,7 +270,7 @@ impl ClientConn {
         }
     }
 
-    /// Disconnects a client that is not admitted, to save memory, and tells it why.
+    /// Disconnects a client that is not admitted, to save memory, and sends it the reason.
     pub(super) fn refuse_for_shortage(&self, daemon: &DaemonState) {
         let first = self.inbox.try_borrow().map_or(None, |inbox| inbox.first());
         if let Some(socket) = &*self.socket.borrow() {

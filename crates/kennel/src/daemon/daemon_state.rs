@@ -93,7 +93,7 @@ pub(super) struct DaemonState {
     /// Whether memory is short.
     pub(super) memory: RefCell<MemoryWatch>,
     /// Bytes of long lines that were judged in this turn of the event loop.
-    pub(super) judged: Cell<usize>,
+    pub(super) parsed_bytes: Cell<usize>,
 }
 
 /// The sources of events that the daemon has from its start.
@@ -159,7 +159,7 @@ impl DaemonState {
             idle_since: Cell::new(None),
             dir_checked_at: Cell::new(Instant::now()),
             memory: RefCell::new(MemoryWatch::new(max_line())),
-            judged: Cell::new(0),
+            parsed_bytes: Cell::new(0),
         }
     }
 
@@ -217,11 +217,13 @@ impl DaemonState {
         self.engine.borrow().may_hand_over() && self.has_runtime_dir()
     }
 
-    /// Counts what was judged of a client, of which this much was there before and is there now. Little does not count.
+    /// Counts the parsed bytes of a client's input, which had `before` bytes and now has `now`. Small amounts do not
+    /// count.
     pub(super) fn count_judged(&self, before: usize, after: usize) {
         if before > CHUNK {
-            let judged = before.saturating_sub(after);
-            self.judged.set(self.judged.get() + judged);
+            let parsed_bytes = before.saturating_sub(after);
+            self.parsed_bytes
+                .set(self.parsed_bytes.get() + parsed_bytes);
         }
     }
 
@@ -368,9 +370,9 @@ impl DaemonState {
     /// Sets the timer that returns memory of long lines to the system.
     pub(super) fn schedule_memory_return(&self) {
         if let Some(due) = buffer_pool::due()
-            && self.timers.borrow().get(Timer::GiveBackMemory).is_none()
+            && self.timers.borrow().get(Timer::ReturnMemory).is_none()
         {
-            self.set_timer(Timer::GiveBackMemory, Some(due));
+            self.set_timer(Timer::ReturnMemory, Some(due));
         }
     }
 
@@ -382,7 +384,7 @@ impl DaemonState {
             return;
         }
         self.log
-            .line("daemon.lock is not at its path any more: no new clients");
+            .line("daemon.lock was moved or removed: no new clients");
         self.tell_engine(Daemon::handle_runtime_dir_lost);
         self.state_changed();
     }

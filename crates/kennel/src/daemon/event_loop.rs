@@ -25,10 +25,10 @@ use crate::lines::buffer_pool;
 pub(super) fn run(daemon: &DaemonState) -> ExitCode {
     let (mut events, mut run_queue) = (Vec::new(), Vec::new());
     loop {
-        daemon.judged.set(0);
+        daemon.parsed_bytes.set(0);
         daemon.run_queue.take_all(&mut run_queue);
         for runnable in run_queue.drain(..) {
-            if !guarded(daemon, Subject::of_runnable(runnable), || {
+            if !run_guarded(daemon, Subject::of_runnable(runnable), || {
                 continue_work(daemon, runnable)
             }) {
                 return ExitCode::FAILURE;
@@ -49,12 +49,12 @@ pub(super) fn run(daemon: &DaemonState) -> ExitCode {
             }
         };
         let waited = daemon.reactor.wait(wait, &mut events);
-        let time_is_over = waited.expect("an event loop has events");
+        let time_is_over = waited.expect("the event loop is set up");
         for event in events.drain(..) {
             let Some(origin) = Origin::of(event.token) else {
                 continue;
             };
-            if !guarded(daemon, Subject::of(origin), || {
+            if !run_guarded(daemon, Subject::of(origin), || {
                 on_event(daemon, origin, event)
             }) {
                 return ExitCode::FAILURE;
@@ -110,9 +110,9 @@ impl Subject {
     }
 }
 
-/// Runs a handler. A panic (logged by the panic hook) ends the client or server that it was about, and not the others.
-/// `false` if the daemon cannot go on.
-fn guarded(daemon: &DaemonState, about: Subject, act: impl FnOnce()) -> bool {
+/// Runs a handler. A panic (logged by the panic hook) ends only the client or server of that event. `false` if the daemon
+/// cannot continue.
+fn run_guarded(daemon: &DaemonState, about: Subject, act: impl FnOnce()) -> bool {
     if catch_unwind(AssertUnwindSafe(act)).is_ok() {
         return true;
     }
@@ -165,7 +165,7 @@ fn run_due_timers(daemon: &DaemonState) -> bool {
     let take = || daemon.timers.borrow_mut().take_due(now);
     let due: Vec<Timer> = std::iter::from_fn(take).collect();
     let mut due = due.into_iter();
-    due.all(|timer| guarded(daemon, Subject::of_timer(timer), || on_timer(daemon, timer)))
+    due.all(|timer| run_guarded(daemon, Subject::of_timer(timer), || on_timer(daemon, timer)))
 }
 
 fn on_timer(daemon: &DaemonState, timer: Timer) {
@@ -180,7 +180,7 @@ fn on_timer(daemon: &DaemonState, timer: Timer) {
         Timer::OwnerSweep => life::on_owner_sweep(daemon),
         Timer::Upgrade => upgrade::on_timer(daemon),
         Timer::WriteState => state::write(daemon),
-        Timer::GiveBackMemory => buffer_pool::free_if_due(std::time::Instant::now()),
+        Timer::ReturnMemory => buffer_pool::free_if_due(std::time::Instant::now()),
     }
 }
 

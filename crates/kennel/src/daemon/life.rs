@@ -166,12 +166,12 @@ pub(super) fn arm(daemon: &DaemonState) {
     let handle = daemon.log.handle();
     let mut ladder = Duration::ZERO;
     daemon.for_each_server(|server_io| {
-        let its = server::ladder(&server_io.hello);
+        let its = server::stop_ladder(&server_io.hello);
         ladder = ladder.max(its.after_eof + its.after_term);
     });
     let watchdog = Watchdog::arm(ladder + STUCK_AFTER, move || {
         if let Some(log) = handle {
-            log.line("stuck while ending: ended at once");
+            log.line("stuck while ending: killed itself");
         }
     });
     daemon.watchdog.replace(Some(watchdog));

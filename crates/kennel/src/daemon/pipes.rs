@@ -47,7 +47,7 @@ pub(super) struct Pipes {
     /// The client has sent `!pipes`: its pipe is read.
     pub(super) listens: Cell<bool>,
     /// The daemon has sent `!pipes`: it writes to its pipe.
-    pub(super) speaks: Cell<bool>,
+    pub(super) is_in_use: Cell<bool>,
     _counted: CountedClient,
 }
 
@@ -92,7 +92,7 @@ impl Pipes {
             to_client: Source::new(reactor, to_client, output.token()),
             width: BufferSize::default(),
             listens: Cell::new(false),
-            speaks: Cell::new(false),
+            is_in_use: Cell::new(false),
             _counted: CountedClient::one(),
         }
     }
@@ -105,11 +105,11 @@ impl Pipes {
             && reader_is_gone_within(&self.to_client, Duration::ZERO)
     }
 
-    /// Between two lines: writes to the pipe from now on, if the client has agreed and can be told now.
+    /// Called between two lines: switches to the pipe if the client has agreed and can be notified now.
     pub(super) fn use_if_agreed(&self, socket: &Stream) {
-        if self.listens.get() && !self.speaks.get() {
+        if self.listens.get() && !self.is_in_use.get() {
             // It is so short that it is written whole or not at all.
-            self.speaks.set(socket.send(&Replies::pipes()).is_ok());
+            self.is_in_use.set(socket.send(&Replies::pipes()).is_ok());
         }
     }
 
@@ -119,14 +119,14 @@ impl Pipes {
             to_client,
             width: _,
             listens,
-            speaks,
+            is_in_use,
             _counted: _,
         } = self;
         PipesSnapshot {
             from_client: number_of(from_client),
             to_client: number_of(to_client),
             listens: listens.get(),
-            speaks: speaks.get(),
+            is_in_use: is_in_use.get(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Pipes {
         // It may be larger than usual.
         pipes.width = BufferSize::larger_than(DEFAULT_PIPE_SIZE);
         pipes.listens.set(snapshot.listens);
-        pipes.speaks.set(snapshot.speaks);
+        pipes.is_in_use.set(snapshot.is_in_use);
         Ok(pipes)
     }
 }
@@ -153,7 +153,8 @@ pub(super) struct PipesSnapshot {
     from_client: i32,
     to_client: i32,
     listens: bool,
-    speaks: bool,
+    #[serde(rename = "speaks")]
+    is_in_use: bool,
 }
 
 impl PipesSnapshot {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::daemon_state::DaemonState;
 use super::origin::Origin;
 use super::run_queue::{LINES_PER_RUN, Runnable};
-use super::server::{ServerStage, detached, ladder, os};
+use super::server::{ServerStage, detached, stop_ladder, to_os_string};
 use super::server_io::ServerIo;
 use crate::lines::{Inbox, SkippedLines};
 use crate::server_process::{
@@ -67,12 +67,12 @@ impl ServerProcess {
         hello: &ClientHello,
         records: Option<&RuntimeDir>,
     ) -> io::Result<ServerProcess> {
-        let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+        let pair = |(name, value): &(Text, Text)| (to_os_string(name), to_os_string(value));
         let launch = ServerLaunch {
-            command: hello.spec.command.iter().map(os).collect(),
+            command: hello.spec.command.iter().map(to_os_string).collect(),
             env: Some(hello.env.iter().map(pair).collect()),
-            cwd: Some(os(&hello.spec.cwd).into()),
-            ladder: ladder(hello),
+            cwd: Some(to_os_string(&hello.spec.cwd).into()),
+            ladder: stop_ladder(hello),
             detached: detached(hello),
             records,
             // Small: no line can overtake what is in it, so that one client's flood would delay all clients.
@@ -110,7 +110,7 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Waits for no more events of it, but for the warden's exit.
+    /// Stops waiting for its events, except for the warden's exit.
     pub(super) fn ignore(&self) {
         let _ = self.tree.set_interest(Interest::NONE);
         let _ = self.stdout.pipe.set_interest(Interest::NONE);
@@ -250,7 +250,7 @@ pub(super) struct ServerStatus {
     /// Its stderr is closed.
     #[serde(rename = "calm")]
     pub(super) stderr_closed: bool,
-    /// Its warden was told to stop it.
+    /// Its warden was ordered to stop it.
     pub(super) stopped: bool,
     /// Its warden reported the end of the tree.
     pub(super) announced: bool,
@@ -289,7 +289,7 @@ impl OutputPipe {
         self.inbox.replace(inbox);
     }
 
-    /// Reads what is there, once; 0 at the end.
+    /// Reads available output once; 0 at the end.
     fn read(&self) -> io::Result<usize> {
         self.inbox.borrow_mut().read(&self.pipe)
     }
@@ -457,7 +457,7 @@ impl ServerIo {
         daemon.run_queue.push(Runnable::Server(self.slot));
     }
 
-    /// Reads stderr once more. Once: a process that goes on writing would never let it end.
+    /// Reads stderr only once more: a process that keeps writing would never let it end.
     pub(super) fn read_last_stderr(&self, daemon: &DaemonState) {
         let Some(running) = self.process() else {
             return;

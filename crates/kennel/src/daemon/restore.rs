@@ -101,7 +101,7 @@ pub(super) fn restore(daemon: &DaemonState, snapshot: Snapshot) -> std::io::Resu
     // First: the others share its environment.
     *daemon.first_hello.borrow_mut() = snapshot.first_hello.map(Rc::new);
     let mut servers = Vec::new();
-    for server_io in snapshot.stations {
+    for server_io in snapshot.slots {
         servers.push(Rc::new(ServerIo::restore(daemon, server_io)?));
     }
     let mut conns = Vec::new();

@@ -195,7 +195,7 @@ impl Claimed {
         }
         for skipped in &ended.skipped {
             log.line(format_args!(
-                "left alone among the records of process trees: {skipped}"
+                "skipped while cleaning up process trees: {skipped}"
             ));
         }
         let mut generation = kennel_sys::random::hex_id()?;

@@ -125,5 +125,5 @@ fn text(daemon: &DaemonState) -> Vec<u8> {
         last_restart: daemon.last_restart.borrow().clone(),
         idle_since: daemon.idle_since.get(),
     };
-    serde_json::to_vec(&state).expect("strings and numbers have a text")
+    serde_json::to_vec(&state).expect("strings and numbers can be serialized")
 }

@@ -181,7 +181,7 @@ impl UpgradeStage {
                 match check.outcome(daemon) {
                     Ok(build) => {
                         daemon.log.line(format_args!(
-                            "newer build {build} found: replaces this program at a quiet moment"
+                            "newer build {build} found: it replaces this program when no request is pending"
                         ));
                         let wait = HandoverWait::new(daemon.now());
                         Next::UpgradeStage(UpgradeStage::Ready(candidate, build, wait))
@@ -196,7 +196,7 @@ impl UpgradeStage {
                 };
                 if is_good_moment(daemon, &mut wait, is_quiet) {
                     match candidate.exec(daemon, &build) {
-                        Exec::NotNow => wait.not_yet(Duration::ZERO, daemon.now()),
+                        Exec::Temporary => wait.not_yet(Duration::ZERO, daemon.now()),
                         Exec::Failed(Failure::Unfit(why)) => return candidate.refuse(daemon, &why),
                         Exec::Failed(Failure::Shortage(why)) => {
                             log_refusal(daemon, &candidate.path, &why);
@@ -322,9 +322,9 @@ struct Candidate {
 impl Candidate {
     fn open(path: &Path) -> Result<Candidate, Failure> {
         let opened = open_without_waiting(path);
-        let file = opened.map_err(|error| Failure::of("it cannot be opened", &error))?;
+        let file = opened.map_err(|error| Failure::of("its program cannot be opened", &error))?;
         let facts = FileFacts::of(&file);
-        let facts = facts.map_err(|error| Failure::of("its facts cannot be read", &error))?;
+        let facts = facts.map_err(|error| Failure::of("its metadata cannot be read", &error))?;
         let program_file = ProgramFile {
             id: facts.id(),
             size: facts.size(),
@@ -372,7 +372,7 @@ impl Candidate {
         let state = Snapshot::pack(daemon)
             .map(|snapshot| snapshot.written())
             .transpose();
-        let state = state.map_err(|error| Failure::of("the state cannot be written", &error))?;
+        let state = state.map_err(|error| Failure::of("the snapshot cannot be written", &error))?;
         let cannot_ask = |error| Failure::of("its check cannot be started", &error);
         let (answer_pipe, answer) = io::pipe().map_err(cannot_ask)?;
         set_nonblocking(&answer_pipe).map_err(cannot_ask)?;
@@ -413,21 +413,21 @@ impl Candidate {
     fn try_exec(&self, daemon: &DaemonState, build: &Build) -> Exec {
         // A signal asks the daemon to stop: the new program would not know.
         if is_readable(&daemon.signals) {
-            return Exec::NotNow;
+            return Exec::Temporary;
         }
         let Some(snapshot) = Snapshot::pack(daemon) else {
-            return Exec::NotNow;
+            return Exec::Temporary;
         };
         let state = match snapshot.written() {
             Ok(state) => state,
             Err(error) => {
-                return Exec::Failed(Failure::of("the state cannot be written", &error));
+                return Exec::Failed(Failure::of("the snapshot cannot be written", &error));
             }
         };
         daemon.log.line(format_args!(
             "becomes {build}, with {} clients and {} servers",
             snapshot.clients.len(),
-            snapshot.stations.len()
+            snapshot.slots.len()
         ));
         let number = number_of(&state);
         let mut handed = snapshot.descriptors();
@@ -440,11 +440,11 @@ impl Candidate {
     }
 }
 
-const CANNOT_RUN: &str = "it cannot be run";
+const CANNOT_RUN: &str = "it cannot be executed";
 
 enum Exec {
     /// A temporary obstacle.
-    NotNow,
+    Temporary,
     Failed(Failure),
 }
 
@@ -514,7 +514,7 @@ impl Check {
         self.has_exited
     }
 
-    /// The build that it is, if it can go on; else why not.
+    /// The build of the checked program if it can replace the daemon; otherwise the reason why not.
     fn outcome(mut self, daemon: &DaemonState) -> Result<Build, String> {
         daemon.set_timer(Timer::Upgrade, None);
         if self.is_over {
@@ -528,11 +528,11 @@ impl Check {
         let answer = self.answer;
         let answer = answer.map_err(|error| format!("its answer cannot be read: {error}"))?;
         let success = status.is_ok_and(|status| status.success());
-        CheckAnswer::judge(&answer, success, FORMAT, this_build::this())
+        CheckAnswer::accepted_build(&answer, success, FORMAT, this_build::this())
     }
 }
 
-/// `kennel daemon --check`: prints whether this program can go on with the snapshot on stdin.
+/// `kennel daemon --check`: prints whether this program can continue with the snapshot on stdin.
 #[expect(clippy::print_stdout, reason = "an older daemon asks")]
 pub(super) fn check() -> ExitCode {
     let understood = Snapshot::read_if_any(io::stdin().lock()).map(drop);
@@ -542,7 +542,8 @@ pub(super) fn check() -> ExitCode {
                 build: this_build::text(),
                 reads: READABLE_FORMATS.to_vec(),
             };
-            let text = serde_json::to_string(&answer).expect("strings and numbers have a text");
+            let text =
+                serde_json::to_string(&answer).expect("strings and numbers can be serialized");
             println!("{text}");
             ExitCode::SUCCESS
         }

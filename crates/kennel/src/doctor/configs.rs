@@ -18,7 +18,9 @@ use crate::wrap::splice;
 pub(super) fn environment() -> Result<Vec<Finding>, String> {
     let finding = |Unknown { name, meant }| {
         let fix = match meant {
-            Some(meant) => format!("set {meant} instead, if that is meant; else unset {name}"),
+            Some(meant) => {
+                format!("if you meant {meant}, set that instead; otherwise unset {name}")
+            }
             None => format!("unset {name}"),
         };
         let what = format!("{name} is set, and kennel has no such variable");

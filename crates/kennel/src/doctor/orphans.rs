@@ -19,7 +19,7 @@ use crate::stdout::print_line;
 pub(super) const ONLY_VARIABLE: &str = "KENNEL_REAP_ONLY";
 
 const WHY_ORPHANS_MATTER: &str =
-    "no process can use it any more: it wastes its memory, unless it works without input";
+    "no process can use it any more: it wastes memory, unless it works without input";
 
 /// All suspects, as far as this process can see them.
 pub(super) fn all() -> Result<Vec<Orphan>, String> {

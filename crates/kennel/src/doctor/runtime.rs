@@ -52,7 +52,7 @@ pub(super) fn directory() -> Result<Vec<Finding>, String> {
 /// Its subdirectories that are refused.
 fn unused_directories() -> Vec<Finding> {
     let finding = |what, fix| {
-        let why = "its content is neither listed nor used, and sessions of its server cannot share";
+        let why = "its content is ignored, and sessions of its server cannot share";
         Finding::new(what, why, fix)
     };
     let all = crate::refused::all();
@@ -60,7 +60,9 @@ fn unused_directories() -> Vec<Finding> {
 }
 
 fn refused(error: &DirError, finding: impl Fn(String, String) -> Finding) -> Finding {
-    let fix = error.fix().unwrap_or_else(|| "see the message".to_owned());
+    let fix = error
+        .fix()
+        .unwrap_or_else(|| "follow the message".to_owned());
     finding(error.to_string(), fix)
 }
 
@@ -240,10 +242,10 @@ pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
     let what = match &pids[..] {
         [] => return Ok(Vec::new()),
         [pid] => format!(
-            "pid {pid} is left of a server whose session has ended and whose warden was killed or stopped"
+            "pid {pid} is left over from a server whose session has ended and whose warden was killed or stopped"
         ),
         pids => format!(
-            "pids {} are left of servers whose session has ended and whose warden was killed or stopped",
+            "pids {} are left over from servers whose session has ended and whose warden was killed or stopped",
             pids.join(", ")
         ),
     };

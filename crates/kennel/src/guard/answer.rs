@@ -162,7 +162,7 @@ impl Answer {
                 });
                 let words = format!(
                     "port {port} is held by {holder}, which kennel does not guard and leaves alone; \
-                     inspect at it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
+                     inspect it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
                 );
                 (words, facts)
             }

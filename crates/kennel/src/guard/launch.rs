@@ -48,8 +48,7 @@ impl Ready {
         let record = self.record(&args, owner.as_ref(), detached);
         let (output, stdio) = self.stdio(detached)?;
         let kept = self.keep(record, detached)?;
-        tree::become_subreaper()
-            .map_err(|error| failed("cannot hold a tree of processes", error))?;
+        tree::become_subreaper().map_err(|error| failed("cannot set up a process tree", error))?;
         let signals = Signals::catch(&CAUGHT_SIGNALS)
             .map_err(|error| failed("cannot catch signals", error))?;
         let life = Life::new(owner, args.grace);
@@ -162,8 +161,9 @@ impl Ready {
 
     /// The stdio of this process, or none and a log.
     fn stdio(&self, detached: bool) -> Result<(Option<Output>, Stdio), Answer> {
-        let failed =
-            |error: io::Error| Answer::failed(1, format!("no stdio for the server: {error}"));
+        let failed = |error: io::Error| {
+            Answer::failed(1, format!("cannot set up stdio for the server: {error}"))
+        };
         if !detached {
             return Ok((None, stdio::inherited().map_err(failed)?));
         }

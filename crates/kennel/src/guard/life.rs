@@ -18,7 +18,7 @@ pub(super) struct Life {
     pub(super) lifetime: Lifetime,
     pub(super) owner: Option<ProcessRef>,
     /// When connections were last counted; `None` while the owner lives.
-    pub(super) looked: Option<Instant>,
+    pub(super) counted_at: Option<Instant>,
     pub(super) interval: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Life {
             epoch: Instant::now(),
             lifetime: Lifetime::new(policy, watched, Moment::START),
             owner: None,
-            looked: None,
+            counted_at: None,
             interval: COUNT_INTERVAL,
         };
         match owner {
@@ -55,14 +55,14 @@ impl Life {
     pub(super) fn owner_is_gone(&mut self) {
         self.owner = None;
         self.lifetime.handle_owner_gone(self.now());
-        self.looked = Some(Instant::now());
+        self.counted_at = Some(Instant::now());
     }
 
     /// The time until the next deadline, if nothing happens before.
     pub(super) fn time_left(&self) -> Option<Duration> {
         let interval = self
-            .looked
-            .map(|looked| self.interval.saturating_sub(looked.elapsed()));
+            .counted_at
+            .map(|counted_at| self.interval.saturating_sub(counted_at.elapsed()));
         let deadline = self.lifetime.next_timeout().map(|end| end - self.now());
         interval.into_iter().chain(deadline).min()
     }

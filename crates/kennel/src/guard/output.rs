@@ -45,7 +45,7 @@ impl Output {
         };
         let both = pipe().and_then(|stdout| Ok((stdout, pipe()?)));
         let ((stdout, their_stdout), (stderr, their_stderr)) =
-            both.map_err(|error| format!("no pipe for the server's output: {error}"))?;
+            both.map_err(|error| format!("cannot create a pipe for the server's output: {error}"))?;
         let streams = [stdout, stderr].map(|stream| (stream, Inbox::default()));
         let output = Output {
             streams: streams.into(),
@@ -92,7 +92,7 @@ impl Output {
         self.streams = streams;
     }
 
-    /// Logs a line of Kennel's own.
+    /// Logs a line of Kennel.
     pub(super) fn note(&self, words: &str) {
         self.log.line(format!("{KENNEL_PREFIX}{words}"));
     }

@@ -114,14 +114,14 @@ pub(super) fn inspect(
         holders.extend(
             guards
                 .into_iter()
-                .filter_map(|record| guarded(port, record, command_hash)),
+                .filter_map(|record| guarded_holder(port, record, command_hash)),
         );
     }
     Ok(holders)
 }
 
 /// The guarded server of this record as the holder of `port`; `None` if it has ended.
-fn guarded(port: u16, record: &Record, command_hash: &str) -> Option<Holder> {
+fn guarded_holder(port: u16, record: &Record, command_hash: &str) -> Option<Holder> {
     let entry = record.inspect()?;
     let connected = entry.guarded.as_ref().is_some_and(|it| it.connections > 0);
     let state = match record.command_hash == command_hash {

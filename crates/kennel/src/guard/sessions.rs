@@ -36,10 +36,10 @@ pub(super) struct Sessions {
     /// All listeners at the last count, and which of them are the tree's.
     known: Vec<Listener>,
     ours: BTreeSet<u64>,
-    looked: Option<Instant>,
+    counted_at: Option<Instant>,
     /// Sockets of clients on this machine that were not the tree's, and when that was checked.
     other_sockets: BTreeSet<u64>,
-    asked: Option<Instant>,
+    checked_at: Option<Instant>,
     /// When the tree had no connections but its own at the last time.
     only_own_connections: Option<Instant>,
     /// Without given ports: those that the tree was seen to listen on.
@@ -61,9 +61,9 @@ impl Sessions {
             named: named.to_vec(),
             known: Vec::new(),
             ours: BTreeSet::new(),
-            looked: None,
+            counted_at: None,
             other_sockets: BTreeSet::new(),
-            asked: None,
+            checked_at: None,
             only_own_connections: None,
             seen: BTreeSet::new(),
         }
@@ -73,10 +73,10 @@ impl Sessions {
     pub(super) fn listening(&mut self, warden: &ProcessRef) -> io::Result<BTreeSet<u16>> {
         let now = net::listeners()?;
         // Reading the descriptors of a process with a thousand connections is expensive; the list of listeners is not.
-        if !is_recent(self.looked) || now != self.known {
+        if !is_recent(self.counted_at) || now != self.known {
             self.ours = ours(&now, &self.named, warden)?;
             self.known = now;
-            self.looked = Some(Instant::now());
+            self.counted_at = Some(Instant::now());
         }
         let of_ours = self.known.iter().filter(|it| self.ours.contains(&it.inode));
         let listening: BTreeSet<u16> = of_ours.map(|listener| listener.address.port()).collect();
@@ -147,7 +147,7 @@ impl Sessions {
             .collect();
         let elsewhere = accepted.iter().filter(|it| it.peer_inode.is_none()).count();
         let peers: BTreeSet<u64> = accepted.iter().filter_map(|it| it.peer_inode).collect();
-        let known = is_recent(self.asked) && !self.other_sockets.is_disjoint(&peers);
+        let known = is_recent(self.checked_at) && !self.other_sockets.is_disjoint(&peers);
         if !all && (elsewhere > 0 || known) {
             self.only_own_connections = None;
             return Ok(1);
@@ -157,7 +157,7 @@ impl Sessions {
         }
         let tree = sockets_below(root)?;
         self.other_sockets = peers.difference(&tree).copied().collect();
-        self.asked = Some(Instant::now());
+        self.checked_at = Some(Instant::now());
         let is_outside = |it: &&Connection| it.peer_inode.is_none_or(|peer| !tree.contains(&peer));
         let held = left.iter().filter(|it| tree.contains(&it.inode));
         let outside = held.filter(is_outside).count() + self.other_sockets.len() + elsewhere;

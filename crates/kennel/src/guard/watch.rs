@@ -70,7 +70,7 @@ pub(super) struct Watch {
 
     pub(super) server: Option<ProcessRef>,
     /// Signals that arrived before the server's pid was known; `None` once it is.
-    pub(super) early: Option<Vec<Signal>>,
+    pub(super) pending_signals: Option<Vec<Signal>>,
     pub(super) exit: Option<Exit>,
     pub(super) stage: Stage,
     /// Set while the guard waits for the server to listen.
@@ -187,8 +187,8 @@ impl Watch {
             }
         } else if let Some(server) = &self.server {
             let _ = server.signal(signal);
-        } else if let Some(early) = &mut self.early {
-            early.push(signal);
+        } else if let Some(pending_signals) = &mut self.pending_signals {
+            pending_signals.push(signal);
         }
     }
 
@@ -205,7 +205,7 @@ impl Watch {
                 Ok(Some(Report::Started { pid, identity })) => {
                     let found = identity.and_then(|identity| ProcessRef::find(&identity).ok());
                     self.server = found.flatten();
-                    for signal in self.early.take().into_iter().flatten() {
+                    for signal in self.pending_signals.take().into_iter().flatten() {
                         self.forward(signal);
                     }
                     if let Some(Err(error)) = self.kept.as_mut().map(|kept| kept.started(pid)) {
@@ -265,8 +265,8 @@ impl Watch {
             return;
         }
         // It may listen before its pid is known here; the waiting process is told both.
-        let ready =
-            self.early.is_none() && self.sessions.ready(self.tree.warden()).unwrap_or(false);
+        let ready = self.pending_signals.is_none()
+            && self.sessions.ready(self.tree.warden()).unwrap_or(false);
         self.listened |= ready;
         if !ready && awaited.since.elapsed() < self.ready_timeout {
             self.awaited = Some(Await {
@@ -304,8 +304,8 @@ impl Watch {
         self.answer_to.tell(&answer);
     }
 
-    /// Ends a detached server that `ps` and `stop` could not find, and tells the waiting process once it is gone. In
-    /// the foreground it goes on: the process that started it can end it.
+    /// Ends a detached server that `ps` and `stop` could not find, and reports that to the waiting process. A server in
+    /// the foreground continues to run: the process that started it can end it.
     fn not_recorded(&mut self, why: String) {
         if self.answer_to.is_awaited() {
             self.unrecorded.get_or_insert(why);
@@ -428,7 +428,7 @@ impl Watch {
     /// The result once the tree is empty, if there is one to send.
     fn last_answer(&self, code: u8, why: &str, lost: Option<&str>) -> Option<Answer> {
         if let Some(why) = &self.unrecorded {
-            let what = match self.early {
+            let what = match self.pending_signals {
                 Some(_) => "was not started",
                 None => "was ended again",
             };
@@ -436,7 +436,7 @@ impl Watch {
         }
         if self.answer_to.is_awaited() {
             let tail = self.output.as_ref().map_or_else(String::new, Output::tail);
-            let words = format!("{} did not come to listen: {why}{tail}", self.name);
+            let words = format!("{} did not start to listen: {why}{tail}", self.name);
             return Some(Answer::failed(code.max(1), words));
         }
         match (lost, &self.answer_to) {

@@ -31,7 +31,7 @@ pub(crate) struct Inbox<S = ProgramSizes> {
     /// Scan of a line that needs several reads.
     scan: Option<Box<Scan>>,
     /// The scanned line was taken.
-    scan_is_old: bool,
+    scan_is_stale: bool,
     /// A line that is too long; the rest of it is skipped.
     skipped: Option<Box<SkippedLine>>,
     /// SkippedLine lines that have ended and are not reported yet.
@@ -70,7 +70,7 @@ impl Inbox {
             searched: _,
             headroom: _,
             scan: _,
-            scan_is_old: _,
+            scan_is_stale: _,
             sizes: _,
         } = self;
         let skipped = SkippedLines {
@@ -197,13 +197,13 @@ impl<S: InboxSizes> Inbox<S> {
             return;
         }
         if self.skipped.is_none() {
-            let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
+            let scan = self.scan.as_deref().filter(|_| !self.scan_is_stale);
             let skipped = SkippedLine::new(&self.bytes[self.taken..], scan, why);
             self.skipped = Some(Box::new(skipped));
         }
         self.bytes = Vec::new();
         (self.last, self.taken, self.searched, self.headroom) = (0, 0, 0, 0);
-        (self.scan, self.scan_is_old) = (None, false);
+        (self.scan, self.scan_is_stale) = (None, false);
     }
 
     /// Whether the rest of an over-long line is still being skipped.
@@ -281,7 +281,7 @@ impl<S: InboxSizes> Inbox<S> {
 
     /// The next whole line, with its scan if it was scanned.
     pub(crate) fn next_message(&mut self) -> Option<Line<'_>> {
-        if std::mem::take(&mut self.scan_is_old) {
+        if std::mem::take(&mut self.scan_is_stale) {
             self.scan = None;
         }
         if self.skipped.is_some() && !self.skip() {
@@ -301,7 +301,7 @@ impl<S: InboxSizes> Inbox<S> {
             if is_short && !is_odd {
                 self.last = std::mem::replace(&mut self.taken, end + 1);
                 self.searched = end + 1;
-                self.scan_is_old = true;
+                self.scan_is_stale = true;
                 return Some(self.last_message());
             }
             let why = match is_short {
@@ -404,7 +404,7 @@ impl<S: InboxSizes> Inbox<S> {
 
     /// Whether the incomplete line is the beginning of a request or notification and lacks more than its newline.
     pub(crate) fn begins_a_call(&self) -> bool {
-        let scan = self.scan.as_ref().filter(|_| !self.scan_is_old);
+        let scan = self.scan.as_ref().filter(|_| !self.scan_is_stale);
         scan.is_some_and(|scan| scan.begins_a_call())
     }
 

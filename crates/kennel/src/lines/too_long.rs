@@ -101,7 +101,7 @@ impl TooLong {
                 format!(r#","limit":{limit}"#),
             ),
             SkipReason::NoRoom => (
-                format!("there is no memory for {what}, which is too long: {advice}"),
+                format!("out of memory for {what}, which is too long: {advice}"),
                 String::new(),
             ),
         };
@@ -137,7 +137,7 @@ impl TooLong {
                 "a line of {who} was longer than {limit} bytes, is a batch or not plain JSON, and was skipped"
             ),
             SkipReason::NoRoom => {
-                format!("a long line of {who} was skipped: there is no memory for it")
+                format!("a long line of {who} was skipped: out of memory")
             }
         }
     }
@@ -173,7 +173,7 @@ pub(super) struct SkippedLine {
 const MAX_REMEMBERED_ELEMENTS: usize = 64;
 
 impl SkippedLine {
-    /// A line that begins with these bytes, of which `scan` is known.
+    /// A line that begins with these bytes; `scan` is their scan state.
     pub(super) fn new(begun: &[u8], scan: Option<&Scan>, why: SkipReason) -> SkippedLine {
         let known = scan.map(|scan| scan.outline(begun));
         let (outline, read) = known.unwrap_or_default();

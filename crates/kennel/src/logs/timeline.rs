@@ -76,7 +76,7 @@ impl LogLine {
 /// Selects the first line that is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FirstShown {
-    Ever,
+    FromStart,
     /// The first line with this time or a later one.
     Stamp(String),
 }
@@ -92,7 +92,7 @@ impl FirstShown {
             if stamp_of(line).is_none_or(|at| at < since.as_str()) {
                 return false;
             }
-            *self = FirstShown::Ever;
+            *self = FirstShown::FromStart;
         }
         true
     }

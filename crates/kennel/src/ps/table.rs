@@ -117,7 +117,7 @@ fn line(row: &[String; 8], widths: &[usize; 8], health: Option<Health>) -> Strin
 fn colour(health: Health) -> u8 {
     match health {
         Health::Good => 32,
-        Health::Quiet => 2,
+        Health::Inactive => 2,
         Health::Warning => 33,
     }
 }

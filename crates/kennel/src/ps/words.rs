@@ -12,7 +12,7 @@ pub(crate) use kennel_sys::escape::{printable, printable_lines};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     Good,
-    Quiet,
+    Inactive,
     Warning,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn state(entry: &Entry, now: u64) -> (String, Health) {
         "serving" | "idle" | "idle, owner gone" if server_stopped => ("stopped", Health::Warning),
         "serving" if stale => ("stale", Health::Warning),
         "serving" if entry.mode == Mode::Shared && serverless => match entry.restarts {
-            0 => ("starting", Health::Quiet),
+            0 => ("starting", Health::Inactive),
             _ => ("restarting", Health::Warning),
         },
         "serving" => ("serving", Health::Good),
@@ -35,13 +35,13 @@ pub(crate) fn state(entry: &Entry, now: u64) -> (String, Health) {
                 Some(since) => format!("idle {}", age(since, now)),
                 None => "idle".to_owned(),
             };
-            return (word, Health::Quiet);
+            return (word, Health::Inactive);
         }
-        "hibernating" => ("hibernating", Health::Quiet),
+        "hibernating" => ("hibernating", Health::Inactive),
         "server down" | "server down, owner gone" => ("restarting", Health::Warning),
         "ended" | "ending" => ("ending", Health::Warning),
         other if other.contains("owner gone") => ("owner gone", Health::Warning),
-        other => return (printable(other), Health::Quiet),
+        other => return (printable(other), Health::Inactive),
     };
     (word.to_owned(), health)
 }

@@ -44,7 +44,7 @@ impl Backups {
             return backups;
         }
         match records.checked_dir() {
-            Ok(Some((_, dir))) => backups.look(&dir),
+            Ok(Some((_, dir))) => backups.collect(&dir),
             Ok(None) => {}
             Err(why) => backups.refusal = Some(why),
         }
@@ -52,7 +52,7 @@ impl Backups {
         backups
     }
 
-    fn look(&mut self, dir: &CheckedDir) {
+    fn collect(&mut self, dir: &CheckedDir) {
         for name in dir.names().unwrap_or_default() {
             let path = dir.path().join(&name);
             match dir
@@ -74,7 +74,7 @@ impl Backups {
     }
 
     /// Prints what else to do to remove Kennel completely.
-    pub(super) fn say(&self) {
+    pub(super) fn print_hints(&self) {
         if !self.wrapping.is_empty() {
             crate::warn(&format!(
                 "these still start their servers through kennel: {}; `kennel unwrap` restores them",
@@ -89,7 +89,7 @@ impl Backups {
         }
         if !self.unrelated.is_empty() {
             crate::warn(&format!(
-                "these are not files of kennel, and stay: {}",
+                "not files of kennel, so not removed: {}",
                 joined(&self.unrelated)
             ));
         }

@@ -63,7 +63,7 @@ pub(super) struct Inventory {
     /// that is declared later.
     pub(super) states: BTreeMap<OsString, Item>,
     /// Declared states that are kept because they may contain more than state, with the reason.
-    pub(super) too_much: Vec<(PathBuf, String)>,
+    pub(super) too_broad: Vec<(PathBuf, String)>,
     /// Files in Kennel's directories that are not Kennel's.
     pub(super) unrelated: Vec<PathBuf>,
     /// The files to remove, by kind and name; all files if no name was given.
@@ -159,7 +159,7 @@ impl Inventory {
             return;
         }
         if let Some(why) = more_than_state(&path).or_else(|| foreign_owner(&path)) {
-            return self.too_much.push((path, why));
+            return self.too_broad.push((path, why));
         }
         let state = Item {
             group: STATE,

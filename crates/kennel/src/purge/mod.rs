@@ -104,7 +104,7 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         let code = crate::fail_with(
             NOTHING_FOUND,
             &match &args.name {
-                None => "there are no files of kennel to remove".to_owned(),
+                None => "no files of kennel found".to_owned(),
                 Some(name) => format!(
                     "there are no files of a server called {name}; `kennel purge --dry-run` shows the keys"
                 ),
@@ -129,13 +129,13 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
     plan.print_json(removed.as_ref().is_ok_and(|removed| *removed));
     match (removed, &plan.in_use) {
         (Err(Failure::Refused(refusal)), _) => return refused(&refusal),
-        (Err(Failure::Partly(why)), _) => {
+        (Err(Failure::Partial(why)), _) => {
             return crate::fail(&format!("not everything was removed: {why}"));
         }
         (Ok(_), _) if args.json => {}
         (Ok(true), _) => print_line!("removed"),
         (Ok(false), None) => print_line!("nothing was removed"),
-        (Ok(false), Some(by)) => print_line!("nothing was removed, and nothing could be now: {by}"),
+        (Ok(false), Some(by)) => print_line!("nothing was removed; removal would fail now: {by}"),
     }
     ExitCode::SUCCESS
 }
@@ -159,7 +159,7 @@ impl Plan<'_> {
             (_, true) => return Ok(true),
             _ => {}
         }
-        if !crate::wrap::ask("Remove all that is Kennel's own?")? {
+        if !crate::wrap::ask("Remove all of Kennel's own files?")? {
             return Ok(false);
         }
         let (states, named) = (&self.inventory.states, &self.args.with_state);
@@ -188,13 +188,13 @@ impl Plan<'_> {
             let approved: Vec<PathBuf> = approved.cloned().collect();
             removal::remove(user, self.inventory, &approved)?;
         }
-        self.backups.remove().map_err(Failure::Partly)
+        self.backups.remove().map_err(Failure::Partial)
     }
 
     /// Warns about everything that stays, with the reason.
     fn warn(&self) {
-        self.backups.say();
-        for (path, why) in &self.inventory.too_much {
+        self.backups.print_hints();
+        for (path, why) in &self.inventory.too_broad {
             crate::warn(&format!(
                 "{} was declared with --state, and is kept: {why}; remove the server's files yourself",
                 path.display()
@@ -209,7 +209,9 @@ impl Plan<'_> {
         }
         for path in &self.inventory.unrelated {
             let path = printable(&path.display().to_string());
-            crate::warn(&format!("{path} is not a file of kennel, and stays"));
+            crate::warn(&format!(
+                "{path} is not a file of kennel, so it is not removed"
+            ));
         }
     }
 
@@ -218,7 +220,7 @@ impl Plan<'_> {
         if !self.args.json {
             return;
         }
-        let declared = self.inventory.too_much.iter().map(|(path, _)| path);
+        let declared = self.inventory.too_broad.iter().map(|(path, _)| path);
         let unrelated = self.inventory.unrelated.iter();
         let report = PurgeReport {
             items: self.items.clone(),

@@ -33,7 +33,7 @@ const LONG_KEY_DIGITS: usize = 32;
 /// A pattern for names.
 #[derive(Debug, Clone, Copy)]
 enum NamePattern {
-    Exactly(&'static str),
+    Exact(&'static str),
     /// This many hex digits.
     Hex(usize),
     Pid,
@@ -69,22 +69,22 @@ fn directories(kind: &str) -> Option<NamePattern> {
 fn files(kind: &str) -> &'static [(NamePattern, Creation)] {
     match kind {
         "daemons" => &[
-            (NamePattern::Exactly(SPAWN_LOCK), Creation::Direct),
-            (NamePattern::Exactly(DAEMON_LOCK), Creation::Direct),
-            (NamePattern::Exactly(DAEMON_RECORD), Creation::Atomic),
-            (NamePattern::Exactly(STATE), Creation::Atomic),
-            (NamePattern::Exactly(LOG), Creation::Direct),
-            (NamePattern::Exactly(OLDER_LOG), Creation::Direct),
+            (NamePattern::Exact(SPAWN_LOCK), Creation::Direct),
+            (NamePattern::Exact(DAEMON_LOCK), Creation::Direct),
+            (NamePattern::Exact(DAEMON_RECORD), Creation::Atomic),
+            (NamePattern::Exact(STATE), Creation::Atomic),
+            (NamePattern::Exact(LOG), Creation::Direct),
+            (NamePattern::Exact(OLDER_LOG), Creation::Direct),
             (NamePattern::Socket, Creation::Direct),
         ],
         "guards" => &[
-            (NamePattern::Exactly(GUARD_RECORD), Creation::Atomic),
-            (NamePattern::Exactly(LOG), Creation::Direct),
-            (NamePattern::Exactly(OLDER_LOG), Creation::Direct),
+            (NamePattern::Exact(GUARD_RECORD), Creation::Atomic),
+            (NamePattern::Exact(LOG), Creation::Direct),
+            (NamePattern::Exact(OLDER_LOG), Creation::Direct),
         ],
         STORES => &[
-            (NamePattern::Exactly("lock"), Creation::Direct),
-            (NamePattern::Exactly("declared"), Creation::Atomic),
+            (NamePattern::Exact("lock"), Creation::Direct),
+            (NamePattern::Exact("declared"), Creation::Atomic),
         ],
         "solo" => &[(NamePattern::Pid, Creation::Atomic)],
         "starting" => &[(NamePattern::Port, Creation::Direct)],
@@ -135,7 +135,7 @@ fn pattern_of(kind: &str, name: &str) -> Option<NamePattern> {
 impl NamePattern {
     fn has(self, name: &str) -> bool {
         match self {
-            NamePattern::Exactly(exactly) => name == exactly,
+            NamePattern::Exact(exactly) => name == exactly,
             NamePattern::Hex(digits) => hex::is_text(name, digits),
             NamePattern::Pid => is_number::<u32>(name),
             NamePattern::Port => name.strip_prefix("port-").is_some_and(is_number::<u16>),

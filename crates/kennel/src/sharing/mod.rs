@@ -14,7 +14,7 @@ use std::ffi::OsString;
 pub(crate) use eras::EraFindings;
 pub(crate) use servers_toml::{Named, ServersToml};
 
-/// The command that a session is about to start, and what is known of it.
+/// The command that a session is about to start, and facts about it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SharingInput<'a> {
     /// Program and arguments.
@@ -62,9 +62,9 @@ pub(crate) enum Rule {
     Never,
 }
 
-const BY_FLAG: &str = "--share says so";
-const BY_SERVERS_TOML: &str = "servers.toml says so";
-const STATELESS: &str = "speaks the stateless protocol: its modern sessions share";
+const BY_FLAG: &str = "set by --share";
+const BY_SERVERS_TOML: &str = "set in servers.toml";
+const STATELESS: &str = "supports the stateless protocol: its modern sessions share";
 const UNKNOWN_SERVER: &str = "unknown server: dedicated";
 
 /// Whether the sessions of this command may share a server.

@@ -46,7 +46,7 @@ pub(crate) struct Row {
 
 /// The row for what a command starts.
 pub(crate) fn row_of(launched: &Launched) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.is_about(launched))
+    ROWS.iter().find(|row| row.matches(launched))
 }
 
 /// The variables that count for a command's key, if it is in the table and any session shares it.
@@ -73,7 +73,7 @@ impl Row {
         )
     }
 
-    fn is_about(&self, launched: &Launched) -> bool {
+    fn matches(&self, launched: &Launched) -> bool {
         match launched {
             Launched::Package {
                 registry,

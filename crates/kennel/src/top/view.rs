@@ -56,7 +56,7 @@ const MIN_NAME_WIDTH: u16 = 8;
 
 const HELP: [&str; 12] = [
     "up, down, j, k      select",
-    "l, Enter            its log (up and down there, q back)",
+    "l, Enter            its log (up and down to scroll, q to go back)",
     "s                   stop it (asks)",
     "o                   sort by the next column",
     "/                   filter by name, key, state or app",
@@ -153,7 +153,7 @@ fn fitting(parts: &[String], between: &str, width: u16) -> String {
 }
 
 fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    let shown = model.shown();
+    let shown = model.visible_entries();
     let columns = columns(area.width);
     let rows = shown.iter().map(|entry| row(model, entry, &columns));
     let heads = columns
@@ -175,7 +175,7 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     if shown.is_empty() && area.height > 1 {
         let words = match model.filter.is_empty() {
             true => "nothing runs",
-            false => "nothing passes the filter; Esc removes it",
+            false => "no server matches the filter; Esc removes it",
         };
         let below = Rect {
             y: area.y + 1,
@@ -253,7 +253,7 @@ fn tint(model: &Model, health: Health) -> Style {
     match health {
         _ if !model.colour => Style::new(),
         Health::Good => Style::new().fg(Color::Green),
-        Health::Quiet => Style::new().add_modifier(Modifier::DIM),
+        Health::Inactive => Style::new().add_modifier(Modifier::DIM),
         Health::Warning => Style::new().fg(Color::Yellow),
     }
 }

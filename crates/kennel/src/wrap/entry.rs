@@ -38,9 +38,9 @@ pub(crate) enum Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
     /// A program, and its arguments in a separate member.
-    Apart { command: Word, args: Args },
+    Separate { command: Word, args: Args },
     /// Program and arguments in one list (opencode).
-    Together(List),
+    SingleList(List),
     /// It starts no process, or an unknown one, for this reason.
     None(&'static str),
 }
@@ -78,14 +78,14 @@ impl Entry {
     pub(crate) fn command(&self) -> Option<Vec<String>> {
         let values = |words: &[Word]| words.iter().map(|word| word.value.clone()).collect();
         match &self.start {
-            Start::Apart { command, args } => {
+            Start::Separate { command, args } => {
                 let mut all = vec![command.value.clone()];
                 if let Args::Listed { list, .. } = args {
                     all.extend(list.words.iter().map(|word| word.value.clone()));
                 }
                 Some(all)
             }
-            Start::Together(list) => Some(values(&list.words)),
+            Start::SingleList(list) => Some(values(&list.words)),
             Start::None(_) => None,
         }
     }

@@ -108,7 +108,7 @@ impl Reader {
         words
             .map(|(at, word)| match at {
                 0 => self.program(word),
-                _ => self.word(word),
+                _ => self.mask_word(word),
             })
             .collect()
     }
@@ -135,7 +135,7 @@ impl Reader {
         }
     }
 
-    fn word(&mut self, word: &str) -> String {
+    fn mask_word(&mut self, word: &str) -> String {
         if std::mem::take(&mut self.env_names) {
             let names = word
                 .chars()
@@ -161,7 +161,7 @@ impl Reader {
                 self.name_expected &= known;
                 self.value_of(&option, word)
             }
-            None => self.positional(word),
+            None => self.mask_positional(word),
         }
     }
 
@@ -218,7 +218,7 @@ impl Reader {
         named.or(address).unwrap_or_else(|| MASK.to_owned())
     }
 
-    fn positional(&mut self, word: &str) -> String {
+    fn mask_positional(&mut self, word: &str) -> String {
         if SUBCOMMANDS.contains(word) {
             return word.to_owned();
         }

@@ -147,7 +147,7 @@ type Planner<'a> = dyn Fn(&FoundConfig, &Source, &Records, &Path) -> Result<Chan
 fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     let Some(bases) = Bases::of_user() else {
         return crate::fail(
-            "HOME is not set to an absolute path: the configurations of your apps cannot be found",
+            "HOME is not set to an absolute path: your apps' configurations cannot be found",
         );
     };
     let records = Records::of_user(&bases.home);
@@ -179,7 +179,7 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     if args.json {
         stdout::json(&reports);
     } else {
-        tell::conclude(args, &reports, wrapping);
+        tell::print_summary(args, &reports, wrapping);
     }
     match consent {
         Err(refusal) => crate::fail_with(USAGE, &refusal),
@@ -384,7 +384,7 @@ fn unwrapping(
     let result = original.unwrap_or(undone);
     let (before, after) = (entries(shape, &source.text)?, entries(shape, &result)?);
     if before.len() != after.len() {
-        return Err("its backup has other servers; remove kennel by hand".to_owned());
+        return Err("its backup has different servers; remove kennel by hand".to_owned());
     }
     let mut lines = entry::LineCounter::new(&source.text);
     let rows = before.iter().zip(&after).map(|(entry, then)| {

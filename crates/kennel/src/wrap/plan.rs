@@ -81,7 +81,7 @@ pub(crate) fn of(
         let edits = match step.change {
             Change::None => continue,
             // Whoever put it behind Kennel, that does not change.
-            Change::Repoint => {
+            Change::UpdatePath => {
                 plan.edits.extend(splice::repoint(entry, setting.program));
                 continue;
             }
@@ -92,7 +92,7 @@ pub(crate) fn of(
         }
         let missing = matches!(
             &entry.start,
-            Start::Apart {
+            Start::Separate {
                 args: Args::Missing { .. },
                 ..
             }
@@ -110,7 +110,7 @@ enum Change {
     None,
     Wrap(Prefix),
     /// It is behind a Kennel whose program is missing.
-    Repoint,
+    UpdatePath,
 }
 
 struct Step {
@@ -142,7 +142,7 @@ fn step(entry: &Entry, found: &FoundConfig, setting: Setting<'_>) -> Step {
             return Step {
                 proposal,
                 why,
-                change: Change::Repoint,
+                change: Change::UpdatePath,
             };
         }
         return Step::skip("already runs through kennel");
@@ -207,16 +207,18 @@ fn propose(command: &[String], config: &ServersToml) -> (Proposal, String) {
 
 /// Why it is unclear what the app would start.
 fn why_unclear(entry: &Entry, program: &str, found: &FoundConfig) -> Option<&'static str> {
-    let apart = matches!(entry.start, Start::Apart { .. });
+    let apart = matches!(entry.start, Start::Separate { .. });
     if program.is_empty() {
         return Some("its command is empty");
     }
     if apart && program.contains(char::is_whitespace) && !Path::new(program).exists() {
         return Some("its command has spaces: write the program in command and the rest in args");
     }
-    let fills_in = found.client.is_some_and(|client| client.fills_in_args);
+    let fills_in = found.client.is_some_and(|client| client.expands_args);
     if apart && program.contains('$') && !fills_in {
-        return Some("the app expands its command, and may not expand arguments");
+        return Some(
+            "the app expands variables in its command, and may not expand them in arguments",
+        );
     }
     None
 }
@@ -247,6 +249,6 @@ fn check(
     Err(Unreadable::at(
         text,
         0,
-        "cannot be changed without changing more than it should",
+        "cannot be changed without changing other parts of the file",
     ))
 }

@@ -11,7 +11,7 @@ use super::json::{self, get, members, span};
 /// The reason for a server without a command.
 pub(super) const REMOTE: &str = "is reached over the network: there is no process to start";
 pub(super) const BUILT_IN: &str = "starts no command";
-pub(super) const NOT_STRINGS: &str = "its command is not written as texts";
+pub(super) const NOT_STRINGS: &str = "its command is not a string";
 
 /// The members that contain servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn start(text: &str, object: &Object<'_>) -> Start {
     match &command.value {
         Value::StringLit(_) => separate_args(text, object, command),
         Value::Array(_) => match list(&command.value) {
-            Some(list) if !list.words.is_empty() => Start::Together(list),
+            Some(list) if !list.words.is_empty() => Start::SingleList(list),
             _ => Start::None(NOT_STRINGS),
         },
         // The older notation of Zed.
@@ -134,7 +134,7 @@ fn start(text: &str, object: &Object<'_>) -> Start {
 }
 
 fn separate_args(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
-    let Some(command) = word(&program.value) else {
+    let Some(command) = string_value(&program.value) else {
         return Start::None(NOT_STRINGS);
     };
     let args = match object.get("args") {
@@ -150,10 +150,10 @@ fn separate_args(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> S
             lead: format!(",{}\"args\": ", before(text, object, program)),
         },
     };
-    Start::Apart { command, args }
+    Start::Separate { command, args }
 }
 
-fn word(value: &Value<'_>) -> Option<Word> {
+fn string_value(value: &Value<'_>) -> Option<Word> {
     let string = value.as_string_lit()?;
     Some(Word {
         value: string.value.clone().into_owned(),
@@ -164,7 +164,11 @@ fn word(value: &Value<'_>) -> Option<Word> {
 fn list(value: &Value<'_>) -> Option<List> {
     let array = value.as_array()?;
     Some(List {
-        words: array.elements.iter().map(word).collect::<Option<_>>()?,
+        words: array
+            .elements
+            .iter()
+            .map(string_value)
+            .collect::<Option<_>>()?,
         layout: Layout::Flow(array.start() + 1..array.end() - 1),
     })
 }

@@ -36,13 +36,15 @@ pub(super) fn show_all(args: &Args, shown: &[FoundFile], changes: &[(usize, Chan
         }
     }
     if short {
-        print_line!("commands and reasons are not shown for so many files; --diff shows them");
+        print_line!(
+            "commands and reasons are omitted for more than a few files; --diff shows them"
+        );
     }
 }
 
 fn headline(found: &FoundConfig, home: &Path) -> String {
     let title = found.client.map_or("file", |client| client.title);
-    format!("{title}: {}", below_home(&found.path, home))
+    format!("{title}: {}", display_path(&found.path, home))
 }
 
 fn show(change: &Change, changes: bool, home: &Path) {
@@ -64,7 +66,7 @@ fn show(change: &Change, changes: bool, home: &Path) {
         let name = pad_right(&truncate(&printable(&row.name), 24), width);
         match wrapping {
             true => {
-                let word = word(row.proposal);
+                let word = proposal_name(row.proposal);
                 print_line!("  {name}  {word:<6}  {}", printable(&row.why));
             }
             false => print_line!("  {name}  {}", printable(&row.why)),
@@ -81,7 +83,7 @@ fn show(change: &Change, changes: bool, home: &Path) {
     print_line!();
 }
 
-fn word(proposal: Proposal) -> &'static str {
+fn proposal_name(proposal: Proposal) -> &'static str {
     match proposal {
         Proposal::Shared => "shared",
         Proposal::Solo => "solo",
@@ -107,7 +109,7 @@ fn show_brief(change: &Change, home: &Path) {
     let parts: Vec<String> = match change.task {
         Task::Wrap { .. } => [Proposal::Shared, Proposal::Solo]
             .into_iter()
-            .map(|proposal| (word(proposal), names(Some(proposal))))
+            .map(|proposal| (proposal_name(proposal), names(Some(proposal))))
             .filter(|(_, names)| !names.is_empty())
             .map(|(word, names)| format!("{word}: {names}"))
             .collect(),
@@ -140,14 +142,14 @@ pub(super) fn total(reports: &[FileReport], wrapping: bool) {
     let mut line = format!("{}: {}", files_of(reports.len()), parts.join(", "));
     if wrapping {
         let counts = [Proposal::Shared, Proposal::Solo, Proposal::Skip]
-            .map(|proposal| format!("{} {}", count(proposal), word(proposal)));
+            .map(|proposal| format!("{} {}", count(proposal), proposal_name(proposal)));
         let servers = counted(rows.len(), "server");
         line += &format!("; {servers}: {}", counts.join(", "));
     }
     print_line!("{line}");
 }
 
-pub(super) fn conclude(args: &Args, reports: &[FileReport], wrapping: bool) {
+pub(super) fn print_summary(args: &Args, reports: &[FileReport], wrapping: bool) {
     let written = reports.iter().filter(|report| report.written).count();
     let would = reports.iter().filter(|report| report.changes).count();
     if written > 0 {
@@ -207,14 +209,14 @@ pub(super) fn files_of(count: usize) -> String {
     counted(count, "file")
 }
 
-fn below_home(path: &Path, home: &Path) -> String {
+fn display_path(path: &Path, home: &Path) -> String {
     match path.strip_prefix(home) {
         Ok(below) => printable(&format!("~/{}", below.display())),
         Err(_) => printable(&path.display().to_string()),
     }
 }
 
-/// Asks a question on the terminal; an error if there is none.
+/// Asks a question on the terminal; an error if stdin is not a terminal.
 pub(crate) fn ask(question: &str) -> Result<bool, String> {
     if !std::io::stdin().is_terminal() {
         return Err(

@@ -46,7 +46,7 @@ enum Place<'t> {
     Inline { prefix: Option<&'t str> },
 }
 
-/// The keys and values of a table; empty if it is none.
+/// The keys and values of a table; empty if the value is not a table.
 fn table<'t>(
     item: Option<&'t Spanned<DeValue<'t>>>,
 ) -> impl Iterator<
@@ -72,7 +72,7 @@ fn entry(text: &str, name: &str, fields: &DeTable<'_>, place: Place<'_>) -> Entr
     names.extend(passed.filter_map(|name| Some(name.get_ref().as_str()?.to_owned())));
     let start = start(text, fields, place);
     let at = match &start {
-        Start::Apart { command, .. } => command.span.start,
+        Start::Separate { command, .. } => command.span.start,
         _ => 0,
     };
     let says = |key: &str, value: bool| {
@@ -97,7 +97,7 @@ fn start(text: &str, fields: &DeTable<'_>, place: Place<'_>) -> Start {
     let Some((key, command)) = fields.get_key_value("command") else {
         return Start::None(BUILT_IN);
     };
-    let Some(command) = word(command) else {
+    let Some(command) = string_value(command) else {
         return Start::None(NOT_STRINGS);
     };
     let args = match fields.get_key_value("args") {
@@ -110,7 +110,7 @@ fn start(text: &str, fields: &DeTable<'_>, place: Place<'_>) -> Start {
         }
         None => missing(text, key.span().start, command.span.end, place),
     };
-    Start::Apart { command, args }
+    Start::Separate { command, args }
 }
 
 /// The position for a member `args`, after the command whose key and value are here.
@@ -138,7 +138,7 @@ fn missing(text: &str, key: usize, end: usize, place: Place<'_>) -> Args {
     }
 }
 
-fn word(value: &Spanned<DeValue<'_>>) -> Option<Word> {
+fn string_value(value: &Spanned<DeValue<'_>>) -> Option<Word> {
     Some(Word {
         value: value.get_ref().as_str()?.to_owned(),
         span: value.span(),
@@ -151,7 +151,7 @@ fn list(value: &Spanned<DeValue<'_>>) -> Option<List> {
         .get_ref()
         .as_array()?
         .iter()
-        .map(word)
+        .map(string_value)
         .collect::<Option<_>>()?;
     Some(List {
         words,

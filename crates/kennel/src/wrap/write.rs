@@ -67,9 +67,7 @@ fn open(spot: &FileInDir, name: &OsStr) -> io::Result<File> {
     let file = spot.dir().open_file(name)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other(
-            "not a regular file, as a configuration is",
-        )),
+        false => Err(io::Error::other("not a regular file")),
     }
 }
 
@@ -83,7 +81,7 @@ pub(crate) fn writable(spot: &FileInDir) -> Result<(), String> {
     // Root may write any file; but a file without write permission was protected on purpose.
     if !spot.dir().may_write(spot.name()) || !facts.is_writable() {
         return Err(format!(
-            "it is read-only; `chmod u+w {}` first, if it is meant to change",
+            "it is read-only; `chmod u+w {}` first, if you want to change it",
             quoted(&spot.real)
         ));
     }
@@ -93,14 +91,14 @@ pub(crate) fn writable(spot: &FileInDir) -> Result<(), String> {
         let aside = quoted(Path::new(&aside));
         return Err(format!(
             "it has {} names (hard links), and replacing it would leave the others as they are; `cp -p {path} {aside} && \
-             mv {aside} {path}` makes it a file of its own, if that is meant",
+             mv {aside} {path}` makes it a separate file, if that is what you want",
             facts.links()
         ));
     }
     match spot.dir().may_write(OsStr::new(".")) {
         true => Ok(()),
         false => Err(format!(
-            "its directory is read-only, so that it cannot be replaced whole; `chmod u+w {}` first",
+            "its directory is read-only, so the file cannot be replaced atomically; `chmod u+w {}` first",
             quoted(spot.real.parent().unwrap_or(Path::new("/")))
         )),
     }
@@ -126,7 +124,7 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
             let _ = spot.dir().sync();
             Ok(())
         }
-        false => Err("it was changed meanwhile; run the command again".to_owned()),
+        false => Err("it was changed in the meantime; run the command again".to_owned()),
     }
 }
 

@@ -121,7 +121,7 @@ fn a_state_behind_a_directory_that_became_a_link_is_kept_and_so_is_its_note() {
     let refused = kennel(&scope, &words);
     assert_ne!(refused.code(), Some(0), "{}", refused.stdout);
     assert!(
-        refused.stderr.contains("has become a link"),
+        refused.stderr.contains("was replaced by a link"),
         "{}",
         refused.stderr
     );

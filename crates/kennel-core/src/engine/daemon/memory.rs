@@ -17,8 +17,8 @@ use crate::time::Moment;
 /// Bytes that a daemon may hold beside lines of the greatest length. Few: each long line is in large pages, and takes up to
 /// 2 MB more than it has.
 const BASE_LIMIT: usize = 4 << 20;
-/// Bytes without which no connection is refused: of a half line, of lines for a server, and of lines for the client. While
-/// memory is short, no more is read of a client at once.
+/// Guaranteed bytes of each connection: of a half line, of lines for a server, and of lines for the client. While memory
+/// is short, a client is not read beyond this.
 pub const MIN_PER_CONNECTION: usize = 4 << 10;
 /// A client with this many unread bytes has a backlog: more than sockets and pipes take at once.
 pub const BACKLOG: usize = 256 << 10;
@@ -31,7 +31,7 @@ pub const MIN_READ_BYTES: usize = 32 << 10;
 /// A server is held up for this long in a row by a client that takes its backlog slowly, while the others wait. Less than
 /// the minute after which many apps give a request up.
 const MAX_HOLD_UP: Duration = Duration::from_secs(40);
-/// When to check again, where no event tells that a client read, or that memory is free.
+/// Interval for checks that no event triggers: whether a client has read, and whether memory is free.
 pub const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A client with this many unread bytes is not read: it must read first.
 pub const FULL_QUEUE: usize = 1 << 20;
@@ -117,7 +117,7 @@ impl MemoryWatch {
         held > much(self.max_line)
     }
 
-    /// Why a server is not read now. `unread`: the unread bytes of each of its clients; `held`: the bytes just counted. While
+    /// Why a server is not read now. `unread`: the unread bytes of each of its clients; `total_bytes`: the bytes just counted. While
     /// memory is short, fewer unread bytes are a backlog.
     pub fn server_throttle(&self, unread: &[usize], held: usize) -> Option<ServerThrottle> {
         let most = unread.iter().copied().max().unwrap_or(0);
@@ -285,7 +285,7 @@ pub struct MemoryUse {
 
 impl MemoryUse {
     /// All held bytes.
-    pub fn held(&self) -> usize {
+    pub fn total_bytes(&self) -> usize {
         self.half_lines() + self.elsewhere
     }
 
@@ -295,7 +295,7 @@ impl MemoryUse {
 
     /// How many bytes are held beyond the limit.
     fn excess(&self) -> usize {
-        self.held().saturating_sub(limit(self.max_line))
+        self.total_bytes().saturating_sub(limit(self.max_line))
     }
 
     /// Whether there is room for the reader's half line. Makes room by dropping half lines of others: first those of
@@ -438,7 +438,7 @@ impl MemoryUse {
             };
         }
         backlogs.sort_by_key(|it| (Reverse(it.unread), it.client));
-        let mut excess = self.held().saturating_sub(much(self.max_line));
+        let mut excess = self.total_bytes().saturating_sub(much(self.max_line));
         for it in backlogs {
             let is_stalled = is_stalled(it.unread_since, now) && !can_write(it.client);
             if !is_stalled && !it.holds_up_others {

@@ -40,7 +40,7 @@ pub struct UnfinishedFirstLine {
 }
 
 impl UnfinishedFirstLine {
-    /// Whether it may go on; `Err`: it is too long. No unknown client fills the daemon's memory.
+    /// Checks the length of the first line. `Err`: it is too long. An unknown client must not fill the daemon's memory.
     pub fn check(&self) -> Result<(), RefusedConnection> {
         let is_long = self.length > MAX_HELLO;
         if self.is_hello && (is_long || self.is_skipped) {
@@ -76,13 +76,13 @@ impl Replies {
         self.hello.line()
     }
 
-    /// To a connection that came too late: the daemon ends.
-    pub fn going() -> Vec<u8> {
+    /// The reply to a connection that came too late, because the daemon is exiting.
+    pub fn leaving_reply() -> Vec<u8> {
         lines([Control::Going.line()])
     }
 
-    /// To a process that asked whether the daemon is there.
-    pub fn pong() -> Vec<u8> {
+    /// The answer to a ping on a connection without a hello.
+    pub fn pong_reply() -> Vec<u8> {
         lines([Control::Pong.line()])
     }
 
@@ -98,7 +98,7 @@ impl Replies {
         let lost = Control::Lost(Lost {
             reason: SERVER_UNAVAILABLE.into(),
             detail,
-            final_word: false,
+            is_final: false,
             exit: None,
             unsent: Vec::new(),
             received: Some(0),
@@ -137,7 +137,7 @@ impl Replies {
     /// To a connection that is closed to save memory, whose first line begins with this byte, if any came: a session goes
     /// dedicated, any other client may try again.
     pub fn overloaded(&self, first: Option<u8>, daemon: u32, clients: usize) -> Vec<u8> {
-        let why = "too many connections have not sent their first line, or sent too much of it";
+        let why = "too many connections have not sent their first line, or only the beginning of a long one";
         match first {
             None | Some(b'!') => self.shortage(why, daemon, clients),
             Some(_) => {
@@ -201,7 +201,7 @@ mod tests {
         let Control::Lost(lost) = control(&replies().shortage("no descriptors", 7, 2)) else {
             panic!("no `!lost`");
         };
-        assert!(lost.shortage && !lost.final_word && lost.received == Some(0));
+        assert!(lost.shortage && !lost.is_final && lost.received == Some(0));
         assert!(lost.detail.contains("no descriptors (pid 7, 2 clients)"));
     }
 

@@ -108,7 +108,7 @@ impl Daemon {
             return self.close_slot(id);
         }
         let answered = slot.mux().latency().is_some();
-        let next = self.restarts.lost(slot.key().clone(), answered, now);
+        let next = self.restarts.record_loss(slot.key().clone(), answered, now);
         if slot.exited_on_discover(ended) && self.era.exited_on_discover() {
             slot.server_exited();
         }
@@ -121,10 +121,10 @@ impl Daemon {
         });
         let lost = Lost {
             detail,
-            final_word: next.is_err(),
+            is_final: next.is_err(),
             ended,
             retry_after: next.err().map(|at| millis(at, now)),
-            ..lost(SERVER_RESTARTED)
+            ..lost_message(SERVER_RESTARTED)
         };
         self.tell_clients_lost(id, &lost, cut_off);
     }
@@ -134,10 +134,10 @@ impl Daemon {
         self.now = now;
         let lost = Lost {
             detail: failure.detail,
-            final_word: true,
+            is_final: true,
             exit: failure.exit,
             shortage: failure.shortage,
-            ..lost(SERVER_UNAVAILABLE)
+            ..lost_message(SERVER_UNAVAILABLE)
         };
         self.tell_clients_lost(id, &lost, std::iter::empty());
     }
@@ -158,7 +158,7 @@ impl Daemon {
             slot: id,
             had_clients,
         });
-        self.tell_clients_lost(id, &lost(REPLACED), std::iter::empty());
+        self.tell_clients_lost(id, &lost_message(REPLACED), std::iter::empty());
     }
 
     /// Stops an idle server. Its clients start it again with their next request.
@@ -254,11 +254,11 @@ impl Daemon {
     }
 }
 
-fn lost(reason: &str) -> Lost {
+fn lost_message(reason: &str) -> Lost {
     Lost {
         reason: reason.to_owned(),
         detail: String::new(),
-        final_word: false,
+        is_final: false,
         exit: None,
         unsent: Vec::new(),
         received: None,

@@ -98,10 +98,10 @@ pub struct CheckAnswer {
 }
 
 impl CheckAnswer {
-    /// The build of a program with this output, if it can continue: it exited with success, reads the `format` of the
-    /// daemon's snapshots, and is newer than `ours`. Never the same, and never older: two versions do not fight. `Err`: why
-    /// not, for people.
-    pub fn judge(
+    /// Returns the build of a program with this output if it can replace the daemon: it exited with success, reads the
+    /// `format` of the daemon's snapshots, and is newer than `ours`. A build of the same or a lower version is refused,
+    /// so that two versions do not replace each other repeatedly. `Err`: the reason, for people.
+    pub fn accepted_build(
         output: &[u8],
         success: bool,
         format: u32,
@@ -133,13 +133,14 @@ mod tests {
     #[test]
     fn only_a_newer_build_that_reads_the_format_can_continue() {
         let ours = || "2.0.0".parse::<Build>().ok();
-        let judge = |output: &str, success| {
-            CheckAnswer::judge(output.as_bytes(), success, 2, ours()).map_err(|why| why.to_string())
+        let accepted_build = |output: &str, success| {
+            CheckAnswer::accepted_build(output.as_bytes(), success, 2, ours())
+                .map_err(|why| why.to_string())
         };
         let newer = r#"{"build":"2.0.1","reads":[1,2]}"#;
-        assert_eq!(judge(newer, true), Ok("2.0.1".parse().unwrap()));
+        assert_eq!(accepted_build(newer, true), Ok("2.0.1".parse().unwrap()));
         let refused = |output, success, part: &str| {
-            let why = judge(output, success).unwrap_err();
+            let why = accepted_build(output, success).unwrap_err();
             assert!(why.contains(part), "{why}");
         };
         refused(newer, false, "its check failed");

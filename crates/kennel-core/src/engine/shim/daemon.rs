@@ -60,7 +60,7 @@ impl Shim {
             // The server has not received what it has not answered.
             Control::Resting => self.shared_server_stopped(Unsent::LastBytes(usize::MAX), now),
             Control::Solo(solo) => {
-                let unsent = Unsent::Told {
+                let unsent = Unsent::Reported {
                     ids: &solo.unsent,
                     received: solo.received,
                 };
@@ -80,13 +80,13 @@ impl Shim {
         if let Some(code) = lost.exit.filter(|_| !self.answered_once) {
             self.ending.refuse(code, Some(lost.detail.clone()));
         }
-        let unsent = Unsent::Told {
+        let unsent = Unsent::Reported {
             ids: &lost.unsent,
             received: lost.received,
         };
         self.session.set_server_exit(lost.ended);
         self.session.handle_upstream_lost(&lost.reason, unsent);
-        if !lost.final_word && !self.session.app_is_done() {
+        if !lost.is_final && !self.session.app_is_done() {
             return self.begin_again();
         }
         if let Upstream::Attached(attached) = &mut self.upstream {
@@ -95,7 +95,7 @@ impl Shim {
         self.session.set_retry_after(lost.retry_after);
         let retry_after = lost.retry_after.map(Duration::from_millis);
         self.retry_at = retry_after.map(|after| now + after);
-        let why = "the server ended, and does not start again";
+        let why = "the server exited and is not restarted";
         self.session.give_up(why, &lost.detail);
     }
 
@@ -122,7 +122,7 @@ impl Shim {
 
     /// Handles a daemon that lacks resources to start a server.
     fn shared_server_cannot_start(&mut self, lost: &Lost, now: Moment) {
-        let unsent = Unsent::Told {
+        let unsent = Unsent::Reported {
             ids: &lost.unsent,
             received: lost.received,
         };
@@ -151,7 +151,7 @@ impl Shim {
         // Requests that were not sent yet still need an answer.
         if self.session.app_is_done() && self.session.in_flight() == 0 {
             self.abandon_election();
-            return self.give_up("the daemon ended", "");
+            return self.give_up("the daemon exited", "");
         }
         if !suspected {
             self.wait_for_another_daemon(now);
@@ -159,7 +159,7 @@ impl Shim {
     }
 
     fn wait_for_another_daemon(&mut self, now: Moment) {
-        match self.limit.lost(now, self.upstream_answered) {
+        match self.limit.record_loss(now, self.upstream_answered) {
             Some(at) => {
                 self.session.expect_upstream();
                 self.upstream = Upstream::Waiting { until: at };

@@ -59,7 +59,7 @@ impl Shim {
         }
         // A server that exits by itself before its first response cannot start. A signal does not show that.
         let killed = matches!(ending, Some(ServerExit::Signal(_)));
-        match self.limit.lost(now, self.upstream_answered) {
+        match self.limit.record_loss(now, self.upstream_answered) {
             Some(at) if self.answered_once || killed => {
                 self.upstream = Upstream::Draining(Next::Start { at });
             }

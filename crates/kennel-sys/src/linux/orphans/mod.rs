@@ -48,7 +48,8 @@ pub(crate) fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
     let table = ProcessTable::now()?;
     let lasting = first.into_iter().filter_map(|before| {
         let mut now = before.reexamine(&snapshot, &table)?;
-        now.doubts.extend(now.look.work.since(&before.look.work));
+        now.doubts
+            .extend(now.facts.work.difference(&before.facts.work));
         now.hidden |= before.hidden;
         for doubt in before.doubts {
             if !now.doubts.contains(&doubt) {
@@ -58,12 +59,12 @@ pub(crate) fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         Some(now)
     });
     let mut found: Vec<Orphan> = lasting.collect();
-    spare_partners(&mut found, &table);
+    add_doubts_of_partners(&mut found, &table);
     Ok(found)
 }
 
 /// Adds a doubt to orphans that share something with a suspect in doubt: that one is not ended, and may need them.
-fn spare_partners(found: &mut [Orphan], table: &ProcessTable) {
+fn add_doubts_of_partners(found: &mut [Orphan], table: &ProcessTable) {
     let certain = |found: &[Orphan]| found.iter().filter(|orphan| orphan.is_certain()).count();
     let mut before = found.len();
     while certain(found) < before {
@@ -92,7 +93,7 @@ pub(crate) fn end(orphans: &[Orphan], after_term: Duration) -> io::Result<Vec<En
     let table = ProcessTable::now()?;
     let condemned = |orphan: &Orphan| -> Vec<ProcessRef> {
         let now = orphan.reexamine(&snapshot, &table);
-        let is_idle = |now: &Orphan| now.look.work.since(&orphan.look.work).is_empty();
+        let is_idle = |now: &Orphan| now.facts.work.difference(&orphan.facts.work).is_empty();
         let is_certain = |now: &Orphan| now.is_certain() && is_idle(now);
         let certain = orphan.is_certain() && now.as_ref().is_some_and(is_certain);
         now.filter(|_| certain)
@@ -131,7 +132,7 @@ fn look(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         }
     }
     for suspect in &suspects {
-        let (below, _) = below(&suspect.top, &table);
+        let (below, _) = descendants_of(&suspect.top, &table);
         let members = below.iter().chain([&suspect.top]);
         snapshot.suspects.extend(members.map(ProcessRef::pid));
     }
@@ -156,7 +157,7 @@ impl Orphan {
             evidence,
             unclear,
         } = suspect;
-        let (below, kennel) = below(&top, table);
+        let (below, kennel) = descendants_of(&top, table);
         let members: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
         let Judgement {
             mut doubts,
@@ -179,7 +180,7 @@ impl Orphan {
             memory: members.iter().map(resident).sum(),
             age: os::age(top.pid()),
             user: user_of(&members),
-            look: OrphanFacts { server, work },
+            facts: OrphanFacts { server, work },
             below,
             process: top,
         }
@@ -187,11 +188,11 @@ impl Orphan {
 
     /// The same suspect as it is now; `None` if it is gone or no suspect any more.
     fn reexamine(&self, snapshot: &Snapshot, table: &ProcessTable) -> Option<Orphan> {
-        let now = suspect(self.look.server.pid(), &snapshot.sockets)?;
+        let now = suspect(self.facts.server.pid(), &snapshot.sockets)?;
         let same = |one: &ProcessRef, other: &ProcessRef| {
             one.identity().same_process(other.identity()) && one.is_alive()
         };
-        let same = same(&self.look.server, &now.server) && same(&self.process, &now.top);
+        let same = same(&self.facts.server, &now.server) && same(&self.process, &now.top);
         same.then(|| Orphan::judge(now, snapshot, table))
     }
 }
@@ -306,7 +307,7 @@ fn was_adopted(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)]) ->
 
 /// The descendants of a process, except Kennel's processes and their descendants. Also returns the pid of a Kennel process
 /// that works for it. A daemon does not count: it works for any session.
-fn below(process: &ProcessRef, table: &ProcessTable) -> (Vec<ProcessRef>, Option<u32>) {
+fn descendants_of(process: &ProcessRef, table: &ProcessTable) -> (Vec<ProcessRef>, Option<u32>) {
     let mut kennel = None;
     let judge = |process: &ProcessRef, _: &ProcessRef| {
         let pid = process.pid();

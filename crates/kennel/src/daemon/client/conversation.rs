@@ -78,7 +78,7 @@ impl<'a> ClientRef<'a> {
         self.update_interest();
     }
 
-    /// Does its queued work: writes what waits, goes on reading.
+    /// Does its queued work: writes queued output and continues to read.
     pub(in crate::daemon) fn run(self) {
         if self.conn.is_leaving.get() {
             return self.leave("the daemon closed it");
@@ -142,7 +142,7 @@ impl<'a> ClientRef<'a> {
         self.update_interest();
     }
 
-    /// Reads what is there, or the end of input.
+    /// Reads available input, or the end of input.
     fn on_readable(self) {
         if self.is_unintroduced() {
             return self.read_first_line();
@@ -312,7 +312,7 @@ impl<'a> ClientRef<'a> {
     /// Whether the limit of parsed bytes of this turn of the event loop is reached, so that a long line waits for the
     /// next turn and other clients are served before it.
     pub(super) fn must_wait_for_turn(self, length: usize) -> bool {
-        let waits = length > CHUNK && self.daemon.judged.get() >= MAX_JUDGED;
+        let waits = length > CHUNK && self.daemon.parsed_bytes.get() >= MAX_JUDGED;
         if waits {
             self.conn.run_queue.push(Runnable::Client(self.id));
         }
@@ -331,7 +331,7 @@ impl<'a> ClientRef<'a> {
         self.conn.run_queue.push(Runnable::Client(self.id));
     }
 
-    /// Decides what is read next, after all complete lines were taken or no more of them are for now.
+    /// Decides how to continue after all complete lines were taken, or no further line may be taken now.
     fn lines_are_taken(self) {
         match self.conn.reading.get() {
             Reading::HalfClosed => {}
@@ -377,8 +377,8 @@ impl<'a> ClientRef<'a> {
         self.daemon.set_timer(Timer::Client(self.id), None);
     }
 
-    /// Asks the engine whether its half line is read on, which has waited for memory `since` then. A closed connection is
-    /// read in any case, so that its end is found.
+    /// Asks the engine whether to read more of its half line, which has waited for memory since `since`. A closed
+    /// connection is always read, so that its end is found.
     fn decide_on_half_line(self, since: Instant, is_hung_up: bool) {
         let (daemon, conn) = (self.daemon, self.conn);
         if conn.half_line_started.get().is_none() {
@@ -514,8 +514,8 @@ impl<'a> ClientRef<'a> {
 
 /// Its lines.
 impl ClientRef<'_> {
-    /// Takes its next complete line. `false` if there is none, or if the client must read first: a short line may have a
-    /// long answer.
+    /// Takes its next complete line. `false` if it has no complete line, or must read its output first: a short line may
+    /// have a long response.
     fn take_line(self, inbox: &RefCell<Inbox>, at: Instant) -> bool {
         if self.conn.to_client.is_full() || self.exceeds_share() {
             return false;

@@ -62,9 +62,9 @@ impl ClientRef<'_> {
             return;
         }
         if let Some(socket) = self.socket() {
-            let _ = socket.try_write(&Replies::going());
+            let _ = socket.try_write(&Replies::leaving_reply());
         }
-        self.leave("the daemon ends");
+        self.leave("the daemon is exiting");
     }
 
     pub(super) fn first_line_timed_out(self) {
@@ -107,8 +107,8 @@ impl ClientRef<'_> {
         let First { line, ended } = first;
         let kind = FirstLine::of(&line);
         if let FirstLine::Ping = kind {
-            let _ = socket.try_write(&Replies::pong());
-            return Err("it was only a ping".into());
+            let _ = socket.try_write(&Replies::pong_reply());
+            return Err("it only sent a ping".into());
         }
         conn.to_client.write_directly_to(Rc::downgrade(socket));
         match kind {
@@ -131,9 +131,9 @@ impl ClientRef<'_> {
                     }
                     Err(NotServed::Refused(Refusal::Shortage(error))) => {
                         accept::refuse_for_shortage(daemon, socket.stream(), &error);
-                        return Err(format!("it cannot be checked now: {error}"));
+                        return Err(format!("it cannot be checked at the moment: {error}"));
                     }
-                    Err(NotServed::Ends(why)) => return Err(why),
+                    Err(NotServed::Closed(why)) => return Err(why),
                 }
             }
             FirstLine::Bare | FirstLine::Ping => serve_bare(self, socket, &line, on_arrival)?,
@@ -163,8 +163,8 @@ fn serve_bare(
     let ClientRef { daemon, id, conn } = client;
     let launch = match launch_of_bare(daemon) {
         Ok(Some(launch)) => launch,
-        Ok(None) => return Err("it sent no hello, and no client before it sent one".into()),
-        Err(error) => return Err(format!("cannot make a name for its session: {error}")),
+        Ok(None) => return Err("no hello: neither it nor an earlier client sent one".into()),
+        Err(error) => return Err(format!("cannot generate an id for its session: {error}")),
     };
     if !daemon.has_room_for(&launch) {
         let refused = Replies::refuse_bare(line, TOO_MANY_ENVIRONMENTS);
@@ -184,7 +184,7 @@ fn serve_bare(
 enum NotServed {
     Refused(Refusal),
     /// It is closed without a reply.
-    Ends(String),
+    Closed(String),
 }
 
 /// Serves a client with this hello. Its confinement is checked first: for a client with a different confinement, nothing
@@ -195,7 +195,7 @@ fn admit(
     on_arrival: admission::ArrivalCheck,
 ) -> Result<(), NotServed> {
     let ClientRef { daemon, id, conn } = client;
-    let hello = hello.map_err(|error| NotServed::Ends(error.to_string()))?;
+    let hello = hello.map_err(|error| NotServed::Closed(error.to_string()))?;
     admission::of_hello(daemon, conn, &hello, on_arrival).map_err(NotServed::Refused)?;
     if !daemon.has_room_for(&hello) {
         return Err(NotServed::Refused(Refusal::Dedicated(
@@ -208,7 +208,7 @@ fn admit(
         Announced::Dead => {
             let pid = hello.pid;
             let why = format!("its hello names process {pid}, which is gone");
-            return Err(NotServed::Ends(why));
+            return Err(NotServed::Closed(why));
         }
         Announced::Another(process) => drop(conn.announced.set(Rc::new(process))),
     }
@@ -242,7 +242,7 @@ fn first_line(client: ClientRef<'_>, socket: &Socket) -> Result<Option<First>, S
     let is_small = inbox.borrow().len() <= MIN_PER_CONNECTION;
     if !is_small && !daemon.make_room_for_client(id) {
         conn.refuse_for_shortage(daemon);
-        return Err("its first line is long, and memory is short".into());
+        return Err("its first line is long, and the daemon is short of memory".into());
     }
     let first_line = UnfinishedFirstLine {
         is_hello,
@@ -288,7 +288,7 @@ fn launch_of_bare(daemon: &DaemonState) -> io::Result<Option<ClientHello>> {
 fn refuse(client: ClientRef<'_>, socket: &Socket, why: &str) {
     let _ = socket.try_write(&client.daemon.replies.dedicated(why));
     socket.stream().end_output();
-    let why = format!("it is not served here, and goes dedicated: {why}");
+    let why = format!("not served here, goes dedicated: {why}");
     client.wait_for_close(why, CLOSE_TIMEOUT);
 }
 

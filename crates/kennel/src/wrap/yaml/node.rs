@@ -188,7 +188,7 @@ impl<'t> Reader<'t> {
     fn check_quoted(&self, span: Range<usize>, style: ScalarStyle) -> Result<(), Unreadable> {
         let is_quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
         if is_quoted && self.text[span.clone()].contains('\n') {
-            let what = "a quoted text that does not end on its line";
+            let what = "a quoted string that does not end on its line";
             return Err(Unreadable::at(self.text, span.start, what));
         }
         Ok(())
