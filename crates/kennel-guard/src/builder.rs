@@ -76,7 +76,7 @@ impl GuardBuilder {
         self
     }
 
-    /// Other processes that also coexist may have the store, but none that is exclusive.
+    /// Allows other processes that also coexist to hold the store, but no exclusive one.
     pub fn coexist(mut self) -> Self {
         self.mode = Mode::Shared;
         self

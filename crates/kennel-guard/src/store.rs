@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 const STORES: &str = "stores";
 /// The lock file, in the directory of a store.
 const LOCK: &str = "lock";
-/// The file beside it with the record of [`Held::declare`].
+/// The file with the record of [`Held::declare`], beside the lock file.
 const DECLARED: &str = "declared";
 /// Maximum length of name and path together.
 const MAX_DECLARED: usize = 64 << 10;

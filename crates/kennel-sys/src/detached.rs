@@ -11,8 +11,8 @@ pub enum Detached {
     /// build daemons).
     #[default]
     Auto,
-    /// As [`Auto`](Detached::Auto), for a server with ports, which may detach itself: after its direct process has ended,
-    /// its detached processes are the server, and only known services are kept.
+    /// Like [`Auto`](Detached::Auto), for a server with ports, which may detach itself: after its direct process has
+    /// ended, its detached processes are the server, and only known services are kept.
     AutoGuard,
     /// All of them.
     Keep,
@@ -55,7 +55,7 @@ impl FromStr for Detached {
 pub enum Reason {
     /// A process outside the tree was connected to it.
     Used,
-    /// It is a service that is known to be shared.
+    /// It is a known service that several sessions share.
     Known,
     /// It listens, but its connections cannot be seen: it is in another network namespace, or there is no `sock_diag`.
     Unseen,

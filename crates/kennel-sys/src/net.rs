@@ -114,7 +114,7 @@ pub struct Closed {
     /// The address that the client connected to.
     pub address: SocketAddr,
     /// The time since it was closed.
-    pub ago: Duration,
+    pub age: Duration,
     /// Whether the client closed it first: then the address is in the form that the client used.
     pub by_client: bool,
 }
@@ -186,7 +186,7 @@ pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
     let by_client = query(TcpState::TimeWait, Side::Remote, ports)?;
     let by_server = by_server.iter().map(|socket| Closed {
         address: socket.local,
-        ago: closed_ago(socket),
+        age: closed_ago(socket),
         by_client: false,
     });
     // Leave out clients of the same port on another machine.
@@ -195,7 +195,7 @@ pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
         .filter(|socket| is_here(socket.remote.ip()));
     let by_client = by_client.map(|socket| Closed {
         address: socket.remote,
-        ago: closed_ago(socket),
+        age: closed_ago(socket),
         by_client: true,
     });
     Ok(by_server.chain(by_client).collect())
@@ -438,7 +438,7 @@ mod tests {
             assert_eq!(ours.count(), 1, "{rows:?}");
         }
         let closed = closed(&[port]).unwrap();
-        let is_recent = |it: &Closed| !it.by_client && it.ago < Duration::from_secs(30);
+        let is_recent = |it: &Closed| !it.by_client && it.age < Duration::from_secs(30);
         assert!(closed.iter().any(is_recent), "{closed:?}");
     }
 }

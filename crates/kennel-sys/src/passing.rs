@@ -22,7 +22,7 @@ const MAX_CLOSING: usize = 64;
 pub enum Passing {
     /// It cannot, and never could.
     Refused,
-    /// It cannot any more. Descriptors that it passed before may be in the queue.
+    /// It can no longer pass descriptors. Those passed before may be in the queue.
     RefusedFromNow,
     /// It can: this kernel cannot refuse descriptors.
     Possible,

@@ -56,7 +56,7 @@ fn hash_of(what: &KeyInput<'_>, confinement: Option<&Confinement>) -> String {
     digest(what, UserId::current().number(), &facts)
 }
 
-/// The key of this version, where these variables always counted.
+/// Computes the key of this version. `always_counts`: the variables that count in any case.
 pub(crate) fn of_version(
     version: u32,
     what: &KeyInput<'_>,

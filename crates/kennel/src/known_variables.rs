@@ -1,5 +1,5 @@
-//! The environment variables of Kennel, and those that look like one but have no effect: misspelled, or of another
-//! version.
+//! The environment variables of Kennel, and variables that look like one but have no effect because they are misspelled
+//! or belong to another version.
 
 use crate::timers;
 

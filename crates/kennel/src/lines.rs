@@ -29,7 +29,8 @@ const LARGE_BUFFER: usize = 64 << 20;
 /// Bytes by which the buffer of an even longer line grows.
 const GROWTH_STEP: usize = 16 << 20;
 
-/// The buffer sizes of an inbox. The fuzz target for lines has small ones: a few bytes reach what needs megabytes here.
+/// The buffer sizes of an inbox. The fuzz target for lines has small ones, so that a few bytes reach states that need
+/// megabytes here.
 pub(crate) trait InboxSizes: Default {
     const CHUNK: usize;
     const SMALL_READ: usize;

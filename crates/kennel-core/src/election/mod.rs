@@ -63,7 +63,7 @@ const UNEXPECTED: &str = "the election failed; please report it";
 /// What the shim knows of the daemon before the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownDaemon {
-    /// Nothing.
+    /// No daemon.
     None,
     /// It sent the daemon a hello, which is not answered yet.
     HelloSent,

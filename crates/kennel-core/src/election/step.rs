@@ -80,19 +80,19 @@ pub enum Target {
 pub enum StepResult {
     /// The step is done.
     Done,
-    /// Of [`Step::Connect`].
+    /// Result of [`Step::Connect`].
     Connect(ConnectResult),
-    /// Of [`Step::CheckDaemon`].
+    /// Result of [`Step::CheckDaemon`].
     Check(StuckCheck),
-    /// Of [`Step::TryLock`] and [`Step::LockOrReportHolder`].
+    /// Result of [`Step::TryLock`] and [`Step::LockOrReportHolder`].
     Lock(LockResult),
-    /// Of [`Step::VerifySuspect`].
+    /// Result of [`Step::VerifySuspect`].
     Suspect(SuspectCheck),
-    /// Of [`Step::ProbeDaemonLock`].
+    /// Result of [`Step::ProbeDaemonLock`].
     DaemonLockHeld(bool),
-    /// Of [`Step::SendHello`] and [`Step::PingSuspect`].
+    /// Result of [`Step::SendHello`] and [`Step::PingSuspect`].
     Reply(Reply),
-    /// Of [`Step::StartDaemon`].
+    /// Result of [`Step::StartDaemon`].
     Started(StartResult),
     /// The step failed for a permanent reason: no daemon can be had.
     Failed(String),

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 use super::MAX_VARIABLES;
 
-/// Deserializes at most [`MAX_VARIABLES`] elements, plus one if there are more, so that the excess is noticed.
+/// Deserializes at most [`MAX_VARIABLES`] elements, plus one if there are more, so that the caller detects the excess.
 pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -29,7 +29,7 @@ pub enum Control {
     Solo(Solo),
     /// A line of the server's stderr.
     Stderr(String),
-    /// The first one of a daemon comes with the descriptors of two pipes. The next one of each side means that all
+    /// The daemon's first `!pipes` comes with the descriptors of two pipes. The next one of each side means that all
     /// further lines of that side are in its pipe.
     Pipes,
     /// A message of a later version, which is ignored.

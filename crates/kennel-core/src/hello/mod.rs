@@ -24,7 +24,7 @@ pub use build::{Build, InvalidBuild};
 pub use control::{Control, Lost, Solo};
 pub use text::{Text, text_of_bytes};
 
-/// The version of this protocol. Both sides send theirs; a difference alone is no reason to refuse.
+/// The version of this protocol. Both sides send their version; a different version alone is no reason to refuse.
 pub const PROTOCOL: u32 = 1;
 /// The version of the formula that computes keys. Earlier versions distinguish fewer sessions.
 pub const KEY_VERSION: u32 = 3;
@@ -83,7 +83,7 @@ pub struct ClientHello {
     pub key: Option<KeyFields>,
 }
 
-/// Inputs of the key that are empty_text else in the hello.
+/// Inputs of the key that are nowhere else in the hello.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KeyFields {
     /// The version of the formula.

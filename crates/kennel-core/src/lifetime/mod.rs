@@ -142,7 +142,7 @@ impl Lifetime {
         self.apply(event);
     }
 
-    /// Handles the end of a client's connection or process. The second of the two reports changes nothing.
+    /// Handles the end of a client's connection or process. The second of the two reports has no effect.
     pub fn handle_client_gone(&mut self, id: ClientId, now: Moment) {
         self.set_now(now);
         let was_attached = self.clients.remove(&id).is_some();
@@ -199,7 +199,7 @@ impl Lifetime {
     /// Handles a request to stop, whatever clients are attached.
     pub fn handle_stop(&mut self, now: Moment) {
         self.set_now(now);
-        self.apply(Event::StopAsked);
+        self.apply(Event::StopRequested);
     }
 
     /// Ends the lifetime if a timer is over. All earlier events must have been passed in. May be called early, late or

@@ -72,7 +72,7 @@ pub(super) enum Event {
     ServerStarted,
 
     /// A person stopped the server.
-    StopAsked,
+    StopRequested,
 
     /// Time went by.
     Advance,
@@ -135,7 +135,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Serving,        OwnerGone)     => ChangeTo(ServingUnowned),
         (Serving,        ServerExited)  => ChangeTo(Down),
         (Serving,        ServerStarted) => Stay,
-        (Serving,        StopAsked)     => End(R::StopAsked),
+        (Serving,        StopRequested)     => End(R::StopRequested),
         (Serving,        Advance)          => EndIfDue,
 
         (ServingUnowned, Arrival)       => Stay,
@@ -145,7 +145,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (ServingUnowned, OwnerGone)     => Stay,
         (ServingUnowned, ServerExited)  => ChangeTo(DownUnowned),
         (ServingUnowned, ServerStarted) => Stay,
-        (ServingUnowned, StopAsked)     => End(R::StopAsked),
+        (ServingUnowned, StopRequested)     => End(R::StopRequested),
         (ServingUnowned, Advance)          => EndIfDue,
 
         (Down,           Arrival)       => Stay,
@@ -155,7 +155,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Down,           OwnerGone)     => ChangeTo(DownUnowned),
         (Down,           ServerExited)  => Stay,
         (Down,           ServerStarted) => ChangeTo(Serving),
-        (Down,           StopAsked)     => End(R::StopAsked),
+        (Down,           StopRequested)     => End(R::StopRequested),
         (Down,           Advance)          => EndIfDue,
 
         (DownUnowned,    Arrival)       => Stay,
@@ -165,7 +165,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (DownUnowned,    OwnerGone)     => Stay,
         (DownUnowned,    ServerExited)  => Stay,
         (DownUnowned,    ServerStarted) => ChangeTo(ServingUnowned),
-        (DownUnowned,    StopAsked)     => End(R::StopAsked),
+        (DownUnowned,    StopRequested)     => End(R::StopRequested),
         (DownUnowned,    Advance)          => EndIfDue,
 
         (Idle,           Arrival)       => ChangeTo(Serving),
@@ -175,7 +175,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Idle,           OwnerGone)     => ChangeTo(Abandoned),
         (Idle,           ServerExited)  => End(R::ServerExited),
         (Idle,           ServerStarted) => Stay,
-        (Idle,           StopAsked)     => End(R::StopAsked),
+        (Idle,           StopRequested)     => End(R::StopRequested),
         (Idle,           Advance)          => EndIfDue,
 
         (Abandoned,      Arrival)       => ChangeTo(ServingUnowned),
@@ -185,7 +185,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Abandoned,      OwnerGone)     => Stay,
         (Abandoned,      ServerExited)  => End(R::ServerExited),
         (Abandoned,      ServerStarted) => Stay,
-        (Abandoned,      StopAsked)     => End(R::StopAsked),
+        (Abandoned,      StopRequested)     => End(R::StopRequested),
         (Abandoned,      Advance)          => EndIfDue,
 
         (Ended,          Arrival)       => Stay,
@@ -195,7 +195,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Ended,          OwnerGone)     => Stay,
         (Ended,          ServerExited)  => Stay,
         (Ended,          ServerStarted) => Stay,
-        (Ended,          StopAsked)     => Stay,
+        (Ended,          StopRequested)     => Stay,
         (Ended,          Advance)          => Stay,
     }
 }

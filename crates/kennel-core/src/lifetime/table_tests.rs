@@ -39,7 +39,7 @@ const COLUMNS: [Column; 10] = [
     Column::On(Event::OwnerGone),
     Column::On(Event::ServerExited),
     Column::On(Event::ServerStarted),
-    Column::On(Event::StopAsked),
+    Column::On(Event::StopRequested),
     Column::On(Event::Advance),
     Column::AtDeadline,
 ];
@@ -126,7 +126,7 @@ fn column_of(column: Column) -> usize {
         Column::On(Event::OwnerGone) => 4,
         Column::On(Event::ServerExited) => 5,
         Column::On(Event::ServerStarted) => 6,
-        Column::On(Event::StopAsked) => 7,
+        Column::On(Event::StopRequested) => 7,
         Column::On(Event::Advance) => 8,
         Column::AtDeadline => 9,
     }
@@ -172,7 +172,7 @@ fn hand_in(life: &mut Lifetime, column: Column) {
         Column::On(Event::OwnerGone) => life.handle_owner_gone(before_deadline),
         Column::On(Event::ServerExited) => life.handle_server_exited(before_deadline),
         Column::On(Event::ServerStarted) => life.handle_server_started(before_deadline),
-        Column::On(Event::StopAsked) => life.handle_stop(before_deadline),
+        Column::On(Event::StopRequested) => life.handle_stop(before_deadline),
         Column::On(Event::Advance) => match life.next_timeout() {
             Some(deadline) => life.advance(Moment::from_nanos(deadline.as_nanos() - 1)),
             None => life.advance(before_deadline),
@@ -187,6 +187,6 @@ fn of(verdict: super::Verdict) -> Expected {
         Reason::OwnerGone { .. } => Expected::Grace,
         Reason::Silent { .. } => Expected::Silence,
         Reason::ServerExited => Expected::Server,
-        Reason::StopAsked => Expected::Stop,
+        Reason::StopRequested => Expected::Stop,
     }
 }

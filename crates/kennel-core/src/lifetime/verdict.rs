@@ -40,7 +40,7 @@ pub enum Reason {
     ServerExited,
 
     /// A person stopped it.
-    StopAsked,
+    StopRequested,
 }
 
 impl fmt::Display for Reason {
@@ -77,7 +77,7 @@ impl fmt::Display for Reason {
                 write!(f, "no traffic for {length} and no client provably alive")
             }
             Reason::ServerExited => write!(f, "server exited and no client attached"),
-            Reason::StopAsked => write!(f, "stop asked"),
+            Reason::StopRequested => write!(f, "stop asked"),
         }
     }
 }
@@ -110,7 +110,7 @@ mod tests {
                 "no traffic for 30 min and no client provably alive",
             ),
             (Reason::ServerExited, "server exited and no client attached"),
-            (Reason::StopAsked, "stop asked"),
+            (Reason::StopRequested, "stop asked"),
         ] {
             assert_eq!(reason.to_string(), words);
         }

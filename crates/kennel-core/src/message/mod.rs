@@ -244,7 +244,7 @@ pub struct Part<'a> {
     inside: KnownMembers,
 }
 
-/// Members of a value that are known without scanning it again.
+/// Members of a value with recorded positions.
 #[derive(Clone, Copy)]
 enum KnownMembers {
     Unknown,
@@ -260,7 +260,7 @@ struct MemberPosition {
 }
 
 impl MemberPosition {
-    /// `None`: the position is too large.
+    /// `None`: the position is too large to store.
     fn new(object: usize, start: usize, end: usize) -> Option<MemberPosition> {
         let place = |at: usize| NonZeroU32::new(u32::try_from(at - object).ok()?);
         Some(MemberPosition {
@@ -294,7 +294,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The known members do not count.
+/// Equality ignores the recorded members.
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Part<'_>) -> bool {
         (self.start, self.bytes) == (other.start, other.bytes)

@@ -1,4 +1,4 @@
-//! From a line to its parts.
+//! Parses a line into its parts.
 //!
 //! Values are skipped, by [`Scan`](super::Scan) or as borrowed [`RawValue`]s: checked to the last byte, without recursion
 //! (a line of a million brackets costs no stack) and without a copy.
@@ -37,7 +37,7 @@ pub(super) fn parse_as_one(line: Line<'_>, is_exact: bool) -> Result<Message<'_>
     }
 }
 
-/// A line that may have separators, or was refused by the fast path, as one with misspelled keys is.
+/// Parses a line that may have separators, or that the fast path refused, for example because of misspelled keys.
 #[cold]
 fn parse_further<'a>(
     line: Line<'a>,
@@ -65,7 +65,7 @@ fn well_formed<'a>(line: Line<'a>, envelope: &mut Envelope<'a>) -> Option<()> {
     scan.envelope(line.bytes, envelope)
 }
 
-/// Any line, and what is wrong with it.
+/// Parses any line, or reports its error.
 fn parse_any(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed> {
     if line.contains(&b'\n') {
         return Err(Malformed::Newline);

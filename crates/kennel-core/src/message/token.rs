@@ -41,8 +41,8 @@ pub(super) fn is_number(text: &[u8]) -> bool {
 /// first asks the processor which it has: in a virtual machine that takes 35 µs, 3% of a session's start, and no start
 /// needs it.
 pub(super) const SHORT_STRING: usize = 1024;
-/// Bytes of a long string that are compared at once. Few, because a caller that skips invalid bytes one by one compares
-/// up to this many again for each of them.
+/// Bytes of a long string that are compared at once. The number is small, because a caller that skips invalid bytes one
+/// by one compares up to this many again for each of them.
 const BLOCK: usize = 256;
 
 /// Number of bytes before the next special byte of a string: a quote, a backslash or a control character.

@@ -96,7 +96,7 @@ pub(super) enum Kind {
     Unsubscribe,
     /// The levels to restore if it fails.
     Level(PreviousLevels),
-    /// About one task; `ends`: any result means that the task ended.
+    /// A request about a task; `ends`: any result means that the task ended.
     Task {
         task: String,
         ends: bool,

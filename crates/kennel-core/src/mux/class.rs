@@ -125,7 +125,7 @@ impl Class {
         }
     }
 
-    /// The requested protocol version; empty if there is none.
+    /// The requested protocol version; empty if it is missing.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -146,7 +146,7 @@ impl Class {
     }
 }
 
-/// For one column of a listing: `2025-06-18 {roots,sampling}`, `modern`.
+/// The class as a column of a listing: `2025-06-18 {roots,sampling}`, `modern`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// Replaces control characters: a client's name is not trusted on a terminal.
@@ -222,7 +222,7 @@ pub fn client_name(message: &Message<'_>) -> Option<String> {
 /// The members of `_meta` that every modern request must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Envelope {
-    /// None: the request is legacy.
+    /// The request has no protocol version, so it is legacy.
     None,
     /// Incomplete.
     Broken,

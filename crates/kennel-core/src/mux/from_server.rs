@@ -531,8 +531,8 @@ pub(super) fn assigned(key: &Key) -> Option<AssignedId> {
     AssignedId::try_from(number).ok()
 }
 
-/// A client's id in place of an assigned one: as a string if the server made a string of it, as the client would get
-/// it without Kennel.
+/// A client's id in place of an assigned one. It is a string if the server turned the assigned id into a string: the
+/// client would get that without Kennel, too.
 fn in_same_form<'i>(assigned: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
     match assigned.bytes().starts_with(b"\"") && !id.starts_with(b"\"") {
         true => Cow::Owned([b"\"", id, b"\""].concat()),

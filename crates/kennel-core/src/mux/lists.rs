@@ -54,9 +54,9 @@ pub(super) struct Lists {
 struct CachedList {
     key: ListKey,
     answer: KeptMessage,
-    /// `None`: until the server announces a change.
+    /// When it expires. `None`: when the server announces a change.
     until: Option<Moment>,
-    /// The session that it is valid for. `None`: all.
+    /// The session that may use it. `None`: all sessions.
     only: Option<Arc<str>>,
 }
 

@@ -242,7 +242,7 @@ struct Client {
     roots: Option<String>,
 }
 
-/// The sessions that ever joined: the first one, and whether there were several.
+/// The sessions that ever joined: the first one, and whether there were more.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sessions {
     first: Option<Arc<str>>,
@@ -250,7 +250,7 @@ struct Sessions {
 }
 
 impl Sessions {
-    /// The session, if only one ever joined.
+    /// The session, if all clients belonged to the same one.
     fn only_session(&self) -> Option<Arc<str>> {
         match self.several {
             true => None,
@@ -367,7 +367,7 @@ impl Mux {
         self.is_short_of_memory = is_short;
     }
 
-    /// From now on a line that starts a legacy session is not handled while the server has not confirmed that it is modern:
+    /// From now on a line that starts a legacy session is not handled until the server has confirmed that it is modern:
     /// [`handle_client_line`](Self::handle_client_line) returns `false`.
     pub fn return_legacy_sessions(&mut self) {
         self.returns_legacy_sessions = true;

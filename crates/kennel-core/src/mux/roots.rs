@@ -78,8 +78,8 @@ impl Mux {
         self.send_to_client(client, line.with_id(shown.to_string().as_bytes()));
     }
 
-    /// The only client that the server works for. If there are several or none: the client that sent `initialize`, if
-    /// it is initialized; else another client that is.
+    /// The only client that the server works for. If there are several or none: the client that sent `initialize`, if it
+    /// is initialized; otherwise another initialized client.
     fn roots_client(&self) -> Option<ClientId> {
         let answers =
             |client: &ClientId| self.clients.get(client).is_some_and(|it| !it.input_closed);

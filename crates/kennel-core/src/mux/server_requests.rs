@@ -66,6 +66,7 @@ pub(super) enum About {
     Roots(Option<KeptMessage>),
     /// `roots/list` that a client has answered. The server gets the response when all clients that it works for are
     /// known to have the same roots.
+    #[serde(rename = "RootsTold")]
     RootsAnswered {
         line: KeptMessage,
         #[serde(with = "text_of_bytes")]

@@ -113,7 +113,7 @@ impl Subscriptions {
         }
     }
 
-    /// Removes a client from a subscription. `None`: it was not subscribed. Else whether other clients are.
+    /// Removes a client from a subscription. Returns whether other clients are subscribed; `None` if this client was not.
     fn drop_client(&mut self, client: ClientId, uri: &str) -> Option<bool> {
         let subscription = self.by_uri.get_mut(uri)?;
         subscription.wanted_by.remove(&client)?;
@@ -341,7 +341,7 @@ impl Mux {
         Ok(())
     }
 
-    /// The URI of a request and its position. `None`: it has none, and the server is not shared.
+    /// The URI of a request and its position. `None`: the request has no URI, and the server is not shared.
     fn uri<'a>(&self, request: &Request<'a>) -> Result<Option<(Part<'a>, String)>, Refused> {
         let uri = match request.params {
             Some(params) => params.member("uri")?,

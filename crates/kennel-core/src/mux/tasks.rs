@@ -61,8 +61,8 @@ impl Tasks {
                 .by_id
                 .iter()
                 .max_by_key(|(_, it)| (counts[&it.session], it.ended, Reverse(it.order)));
-            let id = oldest.expect("there are many").0.clone();
-            let oldest = self.by_id.remove(&id).expect("it is there");
+            let id = oldest.expect("there is more than one task").0.clone();
+            let oldest = self.by_id.remove(&id).expect("the task exists");
             self.forget(&oldest);
         }
     }

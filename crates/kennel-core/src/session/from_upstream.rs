@@ -290,7 +290,8 @@ impl Session {
         UpstreamAction::Drop
     }
 
-    /// Records an acknowledged subscription. Returns `false` if the app has been told by an earlier upstream.
+    /// Records an acknowledged subscription. Returns `false` if an earlier upstream has already acknowledged it to the
+    /// app.
     fn acknowledged(&mut self, notification: &Notification<'_>) -> bool {
         let member = |path: &[&str]| notification.params?.at(path).ok().flatten();
         let subscription = member(&["_meta", SUBSCRIPTION]).and_then(|id| id.key());

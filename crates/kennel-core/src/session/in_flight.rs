@@ -47,11 +47,11 @@ pub(super) enum RequestKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Acknowledged {
     No,
-    /// The app was told. `tools`: whether it is notified of changed tools.
+    /// The app was notified. `tools`: whether it is notified of changed tools.
     Yes {
         tools: bool,
     },
-    /// The app was told, and the subscription is opened again: it must not be told twice.
+    /// The app was notified, and the subscription is opened again: it must not be notified twice.
     Again {
         tools: bool,
     },
@@ -76,7 +76,7 @@ impl RequestKind {
 pub(super) struct PendingRequest {
     /// The id as the app spelled it.
     pub(super) id: IdBytes,
-    /// For people: cut if it is long.
+    /// A description for people; a long one is cut.
     pub(super) method: Cow<'static, str>,
     pub(super) what: RequestKind,
     /// Its progress token.
@@ -135,7 +135,7 @@ impl PendingRequest {
 /// The requests that a lost upstream has certainly not received.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Unsent<'a> {
-    /// None: all sent requests may have been received.
+    /// No request: the upstream may have received all sent requests.
     #[default]
     Nothing,
 
@@ -168,7 +168,7 @@ pub(super) struct InFlight {
     /// Bytes of all ids longer than [`NAME_LIMIT`].
     long_ids: usize,
     next: u64,
-    /// The progress that the app has been told.
+    /// The progress that the app has received.
     pub(super) progress: Progress,
 }
 
@@ -180,7 +180,7 @@ impl InFlight {
         self.requests.get(key).map(|request| request.stage)
     }
 
-    /// The only request whose id is the same number as this id, which no request has exactly.
+    /// The id of the only request that has the same number as `key`, for a key that equals no id exactly.
     pub(super) fn same_number(&self, key: &Key) -> Option<Key> {
         only_same_number(&self.requests, key, |_| true).cloned()
     }

@@ -1,4 +1,4 @@
-//! How an upstream begins, and what happens to its requests when it is lost.
+//! How a session begins with an upstream, and what happens to its requests when the upstream is lost.
 
 use crate::message::{Key, Message, Outcome, notification, splice_id};
 

@@ -126,7 +126,7 @@ pub struct Session {
     /// Whether the present upstream may be working on something that outlasts its request.
     began_a_task: bool,
     to_app: VecDeque<Vec<u8>>,
-    /// For the present upstream only, ahead of the queue: handshake, restored state, responses, cancellations.
+    /// Lines for the present upstream only, ahead of the queue: handshake, restored state, responses, cancellations.
     to_upstream: PriorityLines,
     notes: Notes<Note>,
     app_is_done: bool,

@@ -41,9 +41,9 @@ impl ServerRequest {
 
 #[derive(Debug, Default)]
 pub(super) struct ServerRequests {
-    /// By the id at the app.
+    /// Open requests by the id that the app sees.
     open: BTreeMap<Key, ServerRequest>,
-    /// From the server's id to the id at the app.
+    /// The ids that the app sees, by the server's id.
     shown_as: BTreeMap<Key, Key>,
     /// Bytes of all ids of open requests.
     id_bytes: usize,

@@ -16,7 +16,7 @@ pub(super) struct Tools {
     repeatable: BTreeMap<Box<str>, bool>,
     bytes: usize,
     listed: Option<Listed>,
-    /// A page of the list was too long to be read: nothing is known until the app lists the tools again.
+    /// A page of the list was too long to be read: the list is unknown until the app requests it again.
     is_unknown: bool,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct Listed {
 }
 
 impl Tools {
-    /// Maximum bytes that are stored. Tools beyond it count as unknown.
+    /// Maximum bytes that are stored. Further tools count as unknown.
     const LIMIT: usize = 1 << 20;
     /// Memory of a name besides its bytes.
     const NAME_OVERHEAD: usize = 64;
-    /// Maximum bytes of a page that is read. A longer one is forwarded, and nothing is known of its list.
+    /// Maximum bytes of a page that is read. A longer page is forwarded, and the list counts as unknown.
     const MAX_PAGE: usize = CANONICAL_LIMIT;
     /// Maximum bytes of a request that is sent again.
     const MAX_REQUEST: usize = 16 * 1024;

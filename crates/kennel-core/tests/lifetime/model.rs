@@ -80,12 +80,12 @@ impl Model {
             Happening::OwnerGone => next.owner_gone = self.owner == Owner::Watched,
             Happening::ServerExited => next.server_down = true,
             Happening::ServerStarted => next.server_down = false,
-            Happening::StopAsked | Happening::Tick => {}
+            Happening::StopRequested | Happening::Tick => {}
         }
         self.past.push(next);
 
         let reason = match happening {
-            Happening::StopAsked => Some(Reason::StopAsked),
+            Happening::StopRequested => Some(Reason::StopRequested),
             _ if self.present().server_down && self.clients() == 0 => Some(Reason::ServerExited),
             Happening::Tick => self.reason_by_time(),
             _ => None,

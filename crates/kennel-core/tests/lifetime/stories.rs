@@ -361,7 +361,7 @@ fn a_stop_that_is_asked_for_comes_at_once_whoever_is_attached() {
     let mut life = shared(Owner::Watched);
     life.handle_client_attached(ANN, Liveness::Watchable, second(0));
     life.handle_stop(second(1));
-    assert_eq!(reason(&life), Some(Reason::StopAsked));
+    assert_eq!(reason(&life), Some(Reason::StopRequested));
     assert_eq!(life.next_timeout(), None);
 }
 

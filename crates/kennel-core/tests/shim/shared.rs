@@ -297,7 +297,7 @@ fn a_person_who_stops_the_server_of_a_session_dedicated_for_now_leaves_the_sessi
     assert_eq!(stage.ask(1), Verdict::Forward);
     stage.answer(1);
     assert!(stage.pass(SECOND).contains(&Action::Elect(Purpose::Return)));
-    let actions = stage.handle(Event::StopAsked { unread: 0 });
+    let actions = stage.handle(Event::StopRequested { unread: 0 });
     assert!(actions.contains(&Action::AbandonElection), "{actions:?}");
     assert!(actions.contains(&Action::StopServer), "{actions:?}");
     assert_eq!(stage.handle(Event::ServerTreeEmpty), []);

@@ -1,5 +1,5 @@
-//! Whether stdout was open when this process started. `std` opens `/dev/null` in its place before `main`, and nothing tells
-//! that from a stdout that was `/dev/null` on purpose.
+//! Records whether stdout was open when this process started. `std` opens `/dev/null` in its place before `main`, and
+//! afterwards that looks like a stdout that was `/dev/null` on purpose.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -262,10 +262,10 @@ fn children_by_search(parent: u32) -> io::Result<Vec<u32>> {
 /// The path to start this program again: its descriptor in `/proc`, which works even if its file was replaced or removed;
 /// without `/proc`, the path that it was started with.
 pub(crate) fn this_program() -> PathBuf {
-    const BY_DESCRIPTOR: &str = "/proc/self/exe";
+    const SELF_EXE: &str = "/proc/self/exe";
     // The link also works for a removed file.
-    if rustix::fs::stat(BY_DESCRIPTOR).is_ok() {
-        return BY_DESCRIPTOR.into();
+    if rustix::fs::stat(SELF_EXE).is_ok() {
+        return SELF_EXE.into();
     }
     let path = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
     std::path::absolute(path).unwrap_or_else(|_| path.into())

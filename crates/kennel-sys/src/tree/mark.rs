@@ -14,7 +14,7 @@ use crate::os;
 pub(super) struct TreeMark {
     /// The name of the tree.
     pub(super) cookie: String,
-    /// `None` if an earlier build started the process.
+    /// The rules for kept services; `None` if an earlier build started the process.
     pub(super) terms: Option<Terms>,
 }
 

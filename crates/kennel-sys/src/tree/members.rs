@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::detached::Detached;
-    use crate::tree::orders::{Orders, RecordPlace, Recording};
+    use crate::tree::warden_args::{RecordPlace, Recording, WardenArgs};
     use crate::tree::{COOKIE, Ladder};
 
     const TREE: &str = "6666666666666666666666666666666a";
@@ -273,7 +273,7 @@ mod tests {
         std::os::unix::fs::symlink(shell, scope.path("kennel")).expect("a link");
         std::fs::write(scope.path("warden"), STARTER).expect("a script");
         let me = *ProcessRef::me().expect("we are here").identity();
-        let orders = Orders {
+        let warden_args = WardenArgs {
             control: 0,
             served: me,
             ladder: Ladder::default(),
@@ -296,7 +296,7 @@ mod tests {
             let stdout = BufReader::new(starter.stdout.take().expect("a pipe"));
             (starter, stdout)
         };
-        let (mut warden, mut warden_stdout) = start(&["warden", &orders.to_string()]);
+        let (mut warden, mut warden_stdout) = start(&["warden", &warden_args.to_string()]);
         let (mut other, mut other_stdout) = start(&["-c", DAEMONIZER]);
 
         let table = Table::now(TREE).expect("the process table");
@@ -325,7 +325,7 @@ mod tests {
         }
         std::fs::write(scope.path("warden"), "echo; read word").expect("a script");
         let start = |name: &str, cookie: &str| {
-            let orders = Orders {
+            let warden_args = WardenArgs {
                 control: 0,
                 served: *ProcessRef::me().expect("we are here").identity(),
                 ladder: Ladder::default(),
@@ -339,7 +339,7 @@ mod tests {
             let mut copy = scope
                 .command("setsid")
                 .arg(scope.path(name))
-                .args(["warden", &orders.to_string()])
+                .args(["warden", &warden_args.to_string()])
                 .current_dir(scope.dir())
                 // As of a warden inside another tree.
                 .env(COOKIE, "7".repeat(32))
@@ -391,10 +391,10 @@ mod tests {
                 let table = Table::now(TREE).expect("the process table");
                 table.is_member(pid)
             };
-            let with_leader = is_member();
+            let with_leader = belongs();
             stdin.write_all(b"go\n").expect("it reads");
             leader.wait().expect("our child");
-            let found = [with_leader, is_member()];
+            let found = [with_leader, belongs()];
             let left = ProcessRef::open(pid).expect("it runs");
             left.signal(crate::Signal::KILL).expect("it is ours");
             assert_eq!(found, expected, "{cookie}");

@@ -62,8 +62,8 @@ pub(super) struct Rules {
 /// The source of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The orders of the warden itself. The environment of a process is ignored.
-    Orders,
+    /// The arguments of the warden itself. The environment of a process is ignored.
+    WardenArgs,
     /// A record. Any process of the user can write one, so rules in the environment of a process take precedence.
     Record,
 }
@@ -73,7 +73,7 @@ impl Rules {
     pub(super) fn for_process(&self, pid: u32) -> Rules {
         let told = || TreeMark::of(pid)?.terms;
         match self.source {
-            Source::Orders => self.clone(),
+            Source::WardenArgs => self.clone(),
             Source::Record => told().map_or_else(|| self.clone(), Rules::from),
         }
     }

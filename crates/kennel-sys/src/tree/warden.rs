@@ -12,12 +12,12 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::kept::Kept;
-use super::orders::{Orders, Recording};
 use super::record::Record;
 use super::record_file;
 use super::server_start::{ServerStart, WARDEN_NAME, shell_errno};
 use super::services::{self, Rules, Source};
 use super::start::{Exit, Report, STOP_AFTER_EOF};
+use super::warden_args::{Recording, WardenArgs};
 use super::{Ladder, descendants};
 use crate::detach::{Kind, adopt};
 use crate::detached::Detached;
@@ -33,12 +33,12 @@ use crate::signals::{Signals, ignore_file_size_signal};
 /// arguments were not made by [`Launch`](super::Launch).
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut arguments = arguments.into_iter();
-    let orders = arguments.next().and_then(|text| Orders::parse(&text));
+    let warden_args = arguments.next().and_then(|text| WardenArgs::parse(&text));
     let separator = arguments.next();
     let server: Vec<OsString> = arguments.collect();
-    match (orders, separator) {
-        (Some(orders), Some(dashes)) if dashes == "--" && !server.is_empty() => {
-            Warden::serve(&orders, &server).unwrap_or(1)
+    match (warden_args, separator) {
+        (Some(warden_args), Some(dashes)) if dashes == "--" && !server.is_empty() => {
+            Warden::serve(&warden_args, &server).unwrap_or(1)
         }
         _ => 2,
     }
@@ -95,18 +95,18 @@ struct Warden {
 
 impl Warden {
     /// Starts the server and holds its tree until it is empty. Returns the exit code of this process.
-    fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
+    fn serve(warden_args: &WardenArgs, server: &[OsString]) -> io::Result<u8> {
         // The death signal was for the time before this program was executed: from here on, the end of the served process
         // starts the stop ladder.
         os::outlive_parent()?;
         // Started as `/proc/self/exe`, it would be shown with the name "exe".
         os::set_process_name(WARDEN_NAME);
         ignore_file_size_signal();
-        let control = adopt(orders.control, Kind::Socket)?.into_inner();
-        let record = new_record(orders)?;
+        let control = adopt(warden_args.control, Kind::Socket)?.into_inner();
+        let record = new_record(warden_args)?;
         // The served process is our parent while it lives. A parent with another pid adopted us.
         let served = match ProcessRef::parent()? {
-            Some(parent) if parent.pid() == orders.served.pid() => parent,
+            Some(parent) if parent.pid() == warden_args.served.pid() => parent,
             // It was killed during our start: no process needs the server.
             _ => return Ok(0),
         };
@@ -135,7 +135,7 @@ impl Warden {
             control: Some(control),
             served,
             signals,
-            ladder: orders.ladder,
+            ladder: warden_args.ladder,
             ladder_step: LadderStep::Serving,
             server: starting.pid(),
             starting: Some(starting),
@@ -144,7 +144,7 @@ impl Warden {
             server_reaped: false,
             killed: Vec::new(),
             search: os::ChildSearch::default(),
-            detached: orders.detached,
+            detached: warden_args.detached,
             record,
             kept: Vec::new(),
         };
@@ -369,7 +369,7 @@ impl Warden {
             policy: self.detached,
             sessions: vec![session],
             trees: vec![self.record.cookie.clone()],
-            source: Source::Orders,
+            source: Source::WardenArgs,
         };
         let services = services::kept_among(&members, &rules, self.server_reaped);
         for (identity, reason) in services {
@@ -453,15 +453,15 @@ impl TreeRecord {
     }
 }
 
-/// The record of the tree of these orders, not written yet.
-fn new_record(orders: &Orders) -> io::Result<TreeRecord> {
+/// The record of the tree of this warden, not written yet.
+fn new_record(warden_args: &WardenArgs) -> io::Result<TreeRecord> {
     let adopt_dir = |fd| adopt(fd, Kind::Directory).map(Handle::into_inner);
     let me = ProcessRef::me()?;
     Ok(TreeRecord {
-        dir: orders.place.records.map(adopt_dir).transpose()?,
-        cookie: orders.place.cookie.clone(),
-        required: orders.recording == Recording::Required,
-        content: Record::new(orders.served, *me.identity(), orders.detached),
+        dir: warden_args.place.records.map(adopt_dir).transpose()?,
+        cookie: warden_args.place.cookie.clone(),
+        required: warden_args.recording == Recording::Required,
+        content: Record::new(warden_args.served, *me.identity(), warden_args.detached),
     })
 }
 

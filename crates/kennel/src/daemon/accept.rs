@@ -25,7 +25,7 @@ const ACCEPTS_PER_RUN: usize = 64;
 /// Whether connections are accepted.
 #[derive(Debug, Default)]
 pub(super) struct Accepting {
-    /// Descriptors are short: none is accepted until some are free, or until [`SHORTAGE_PAUSE`] is over.
+    /// Descriptors are short: no connection is accepted until some are free, or until [`SHORTAGE_PAUSE`] is over.
     pub(super) is_paused: Cell<bool>,
     /// The shortage was logged, and no connection was accepted since.
     is_logged: Cell<bool>,
@@ -40,7 +40,8 @@ impl Accepting {
     }
 }
 
-/// Accepts connections. A closed daemon tells them so: shims would take silence for a stuck daemon, and kill it.
+/// Accepts connections. A closing daemon rejects them with a message: shims would take silence for a stuck daemon, and
+/// kill it.
 pub(super) fn on_readable(daemon: &DaemonState) {
     // Bounded: the clients that are here are served in between.
     for _ in 0..ACCEPTS_PER_RUN {

@@ -19,7 +19,8 @@ use super::server_io::ServerIo;
 /// Clients and their common lines, without the last newline.
 type Addressed = (Vec<ClientId>, Owned);
 
-/// Collects short lines for the same clients, as a long batch has them: one chunk and one write for all of them.
+/// Collects short lines for the same clients, for example those of a long batch, so that all of them take one chunk and
+/// one write.
 #[derive(Default)]
 struct Batch(Option<Addressed>);
 
@@ -44,14 +45,14 @@ impl Batch {
 }
 
 impl DaemonState {
-    /// Passes an event to the engine, and carries out what follows.
+    /// Passes an event to the engine, and carries out the resulting actions.
     pub(super) fn tell_engine<T>(&self, event: impl FnOnce(&mut Daemon) -> T) -> T {
         let told = event(&mut self.engine.borrow_mut());
         self.carry_out(Instant::now());
         told
     }
 
-    /// Passes a client's line to the engine, and carries out what follows.
+    /// Passes a client's line to the engine, and carries out the resulting actions.
     pub(super) fn client_line(&self, id: ClientId, line: InputLine<'_>, at: Instant) {
         let slot = self.engine.borrow().slot_of(id);
         match slot.and_then(|slot| self.server_io(slot)) {
@@ -163,7 +164,8 @@ impl DaemonState {
         }
     }
 
-    /// Disconnects a client that lets too much wait, if it shares its server: alone, it holds up the server instead.
+    /// Disconnects a client with too many queued bytes if it shares its server. The only client of a server holds up the
+    /// server instead.
     fn disconnect_if_stalled(&self, conn: &ClientConn) {
         let is_stalled_at = |now: Instant| {
             let since = conn.unread_since(now).map(|at| self.moment(at));
@@ -220,7 +222,7 @@ impl DaemonState {
                 }
             }
             Report::Hibernates { clients, .. } => self.log.line(format_args!(
-                "a server hibernates after no request; clients: {clients}"
+                "a server hibernates because it had no request; clients: {clients}"
             )),
             Report::Replaced { slot, had_clients } => {
                 let server_io = self.server_io(slot);

@@ -47,7 +47,7 @@ pub(super) struct ClientConn {
     announced: OnceCell<Rc<ProcessRef>>,
     /// Its hello. A client without one (a bare client) gets no control messages.
     hello: OnceCell<Rc<ClientHello>>,
-    /// The hello that says what to run: its own, or for a bare client that of the first client.
+    /// The hello that defines the server: its own, or for a bare client that of the first client.
     launch: OnceCell<Rc<ClientHello>>,
     hello_bytes: Cell<usize>,
     pub(super) to_client: Queue,
@@ -97,7 +97,7 @@ enum Reading {
     Memory(Instant),
     /// Its input has ended; it may still read.
     HalfClosed,
-    /// Its process has ended, and this many bytes were read since of what it had sent before.
+    /// Its process has ended, and this many bytes were read since, of those that it had sent before.
     AfterExit(usize),
 }
 
@@ -159,7 +159,7 @@ impl ClientConn {
         let _ = self.launch.set(launch);
     }
 
-    /// Bytes kept of the hello that says what to run.
+    /// Bytes stored for the hello that defines the server.
     pub(super) fn hello_bytes(&self) -> usize {
         self.hello_bytes.get()
     }
@@ -169,7 +169,7 @@ impl ClientConn {
         self.launch.get().map_or(0, |launch| text_bytes(launch))
     }
 
-    /// The hello that says what to run.
+    /// The hello that defines the server.
     pub(super) fn launch_hello(&self) -> Rc<ClientHello> {
         Rc::clone(self.launch.get().expect("known when it is admitted"))
     }
@@ -207,7 +207,7 @@ impl ClientConn {
         self.last_read_at.get()
     }
 
-    /// Whether the kernel has input of it that the daemon may read and had no time for.
+    /// Whether the kernel has input of it that the daemon may read, but has not had time to read.
     pub(super) fn has_input(&self) -> bool {
         let has_input = || {
             let socket = self.socket.borrow();
@@ -239,7 +239,7 @@ impl ClientConn {
         self.to_client.waits_since()
     }
 
-    /// Remembers how much of what was written it has not read.
+    /// Records how many written bytes it has not read.
     fn record_unread(&self) -> Option<usize> {
         let socket = self.socket.borrow();
         let unread = socket.as_ref().and_then(|it| it.unread_by_client());
@@ -331,7 +331,7 @@ impl ClientConn {
         self.peer.iter().chain(self.announced.get()).collect()
     }
 
-    /// Whether it knows pipes, and nothing is queued for it.
+    /// Whether it supports pipes, and nothing is queued for it.
     fn may_have_pipes(&self) -> bool {
         self.hello.get().is_some_and(|hello| hello.pipes) && self.to_client.is_empty()
     }

@@ -79,7 +79,7 @@ pub(super) struct DaemonState {
     pub(super) first_has_key: OnceCell<bool>,
     /// The full hash of the key that all clients have now, also those of a daemon with a former key.
     pub(super) key_hash: RefCell<Option<String>>,
-    /// Clients that are not read until there is room for what they sent, or for what waits for them.
+    /// Clients that are not read until there is room for their input, or for the output queued for them.
     pub(super) throttled_clients: RefCell<BTreeSet<ClientId>>,
     /// Servers that are not read until their clients have read.
     pub(super) throttled_servers: RefCell<BTreeSet<SlotId>>,
@@ -295,7 +295,7 @@ impl DaemonState {
         }
     }
 
-    /// Records that another server takes the place of this one.
+    /// Records that another server replaces this one.
     pub(super) fn server_restarts(&self, server: u32, reason: String) {
         self.restarts.set(self.restarts.get() + 1);
         let at = start::now();
@@ -304,7 +304,7 @@ impl DaemonState {
         self.write_state_soon();
     }
 
-    /// Replaces the reason of the last restart, where it was known only after the restart.
+    /// Replaces the reason of the last restart, if it became known after the restart.
     pub(super) fn set_restart_reason(&self, server: u32, reason: &str) {
         if let Some(last) = &mut *self.last_restart.borrow_mut()
             && last.server == server

@@ -20,11 +20,12 @@ use crate::lines::max_line;
 /// Maximum bytes of a line that is malformed, a batch, or otherwise unusual: all of it is parsed several times while the
 /// other clients wait. 4 MiB take less than 0.1 s.
 pub(super) const MAX_ODD_LINE: usize = 4 << 20;
-/// With this many connections, memory of lines is returned to the system at once. For fewer it is faster to keep it.
+/// Number of connections from which on the memory of lines is returned to the system at once. For fewer connections it is
+/// faster to keep it.
 const MANY_CONNECTIONS: usize = 64;
 
 impl DaemonState {
-    /// Whether another client with this hello can be kept beside the others.
+    /// Whether the hello of another client fits into the memory limit.
     pub(super) fn has_room_for(&self, hello: &ClientHello) -> bool {
         let clients = self.clients.borrow();
         let admitted = clients.values().filter(|conn| conn.is_admitted());
@@ -51,7 +52,7 @@ impl DaemonState {
         }
     }
 
-    /// Whether servers take nothing beyond what they need of the lines that follow.
+    /// Whether servers take only the lines that they need.
     pub(super) fn servers_save_memory(&self, now: Moment) -> bool {
         let holds_much = || self.memory.borrow().holds_much(self.held_bytes());
         self.count_memory_if_due(now);
@@ -71,7 +72,7 @@ impl DaemonState {
         held
     }
 
-    /// A client was added. The lines of many leave gaps in the memory that nothing fits into.
+    /// Handles an added client. The lines of many clients leave unusable gaps in the memory.
     pub(super) fn return_memory_of_many(&self) {
         if self.clients.borrow().len() == MANY_CONNECTIONS {
             release_large_blocks();
@@ -144,7 +145,7 @@ impl DaemonState {
         }
     }
 
-    /// Whether there is room for this half line, which may be made by dropping others.
+    /// Whether there is room for this half line, perhaps after dropping others.
     pub(super) fn make_room(&self, reader: Reader) -> bool {
         self.count_memory();
         if !self.is_short_of_memory() {
@@ -182,7 +183,7 @@ impl DaemonState {
         before.saturating_sub(conn.half_line_memory())
     }
 
-    /// A connection came. If too many have not sent their first line, the first of them is refused.
+    /// Handles a new connection. If too many have not sent their first line, the oldest of them is refused.
     pub(super) fn limit_unadmitted(&self) {
         let clients = self.clients.borrow();
         let unadmitted = clients.values();
@@ -193,7 +194,7 @@ impl DaemonState {
         }
     }
 
-    /// Whether its server has others, and was held up for too long.
+    /// Whether its server has other clients, and was held up for too long.
     fn holds_up_others(&self, conn: &ClientConn) -> bool {
         let engine = self.engine.borrow();
         let slot = engine.slot_of(conn.id);
@@ -202,7 +203,8 @@ impl DaemonState {
             && engine.shares_server(conn.id)
     }
 
-    /// Disconnects clients that do not read, if much is held. Returns when to check again, if nothing is written meanwhile.
+    /// Disconnects clients that do not read, if much memory is held. Returns when to check again if nothing is written
+    /// before.
     pub(super) fn drop_stalled(&self) -> Instant {
         let can_write = |id: ClientId| self.client(id).is_some_and(|conn| conn.can_write());
         let stalled = self.memory_use().stalled(self.now(), can_write);

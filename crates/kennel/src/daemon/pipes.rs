@@ -27,7 +27,8 @@ use kennel_sys::io::BufferSize;
 
 /// Number of reads after which pipes are offered: a short session does not need them.
 const READS_BEFORE_OFFER: u32 = 16;
-/// Maximum number of clients with pipes: a user's share of pipe memory, and a process's descriptors, are for others, too.
+/// Maximum number of clients with pipes. The other clients need the rest of the user's pipe memory and of the
+/// descriptors.
 const MAX_CLIENTS: usize = 64;
 
 /// The size of a pipe where it was not set.
@@ -52,7 +53,7 @@ pub(super) struct Pipes {
 }
 
 impl Pipes {
-    /// Creates pipes and offers them to a client for which nothing is queued. `reads`: how often something was read while that was so.
+    /// Creates pipes and offers them to a client with an empty queue. `reads`: number of reads while the queue was empty.
     pub(super) fn offer(
         reactor: &Reactor,
         id: ClientId,

@@ -1,4 +1,4 @@
-//! The running server of a slot: its process tree, its pipes, and what was read of them.
+//! The running server of a slot: its process tree, its pipes, and their unprocessed input.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, PipeReader, PipeWriter};
@@ -26,7 +26,7 @@ use crate::server_process::{
 
 /// Maximum bytes read after stdout was given up: a pipe holds at most that, see [`BufferSize`](kennel_sys::io::BufferSize).
 const MAX_AFTER_END: usize = 2 << 20;
-/// A server that was started. All that a newer build needs of it is in here.
+/// A started server, with everything that a newer build needs of it.
 pub(super) struct ServerProcess {
     pub(super) tree: Source<Tree>,
     /// Until the server's input is closed.
@@ -268,7 +268,7 @@ enum StdoutEnd {
     GivenUp(usize),
 }
 
-/// A pipe from the server, and what was read of it.
+/// A pipe from the server, and its unprocessed input.
 struct OutputPipe {
     pipe: Source<PipeReader>,
     inbox: RefCell<Inbox>,

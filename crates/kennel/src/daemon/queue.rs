@@ -96,7 +96,7 @@ struct QueuedChunks {
     /// Bytes that are not written.
     bytes: usize,
     ended: bool,
-    /// When bytes were last written or seen to be read, or when the first were queued; `None` if the queue is empty.
+    /// When bytes were last written or known to be read, or when the first were queued; `None` if the queue is empty.
     waits_since: Option<Instant>,
 }
 

@@ -9,12 +9,12 @@ use kennel_sys::handover;
 use kennel_sys::io::Listener;
 use kennel_sys::lock::{Lock, Record};
 
+use super::args::DaemonArgs;
 use super::client;
 use super::daemon_state::DaemonState;
 use super::life;
 use super::log::Log;
 use super::memory::MAX_ODD_LINE;
-use super::orders::Orders;
 use super::run_queue::Runnable;
 use super::server_io::ServerIo;
 use super::snapshot::Snapshot;
@@ -38,15 +38,15 @@ fn prepare(state: i32) -> Result<Prepared, Box<dyn std::error::Error>> {
     let key_dir = KeyDir::ensure(&snapshot.key)?;
     let log = Log::open(key_dir.dir())?;
     let owner = snapshot.owner.as_ref().map(|owner| owner.parse());
-    let orders = Orders::restored(
+    let args = DaemonArgs::restored(
         &snapshot.key,
         snapshot.policy,
         owner.transpose()?,
         snapshot.max_line,
     );
-    lines::set_max_line(orders.max_line);
+    lines::set_max_line(args.max_line);
     lines::set_max_odd_line(MAX_ODD_LINE);
-    let alarm = arm_start_timeout(&log, orders.alarm);
+    let alarm = arm_start_timeout(&log, args.alarm);
     log_panics(&log);
     let signals = life::catch_signals()?;
     handover::unblock_end_signals();
@@ -80,7 +80,7 @@ fn prepare(state: i32) -> Result<Prepared, Box<dyn std::error::Error>> {
         drop(detach::adopt(former, Kind::Directory)?);
     }
     Ok(Prepared {
-        orders,
+        args,
         handed: HandedOver::default(),
         hold,
         key_dir,

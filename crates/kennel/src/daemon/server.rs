@@ -34,7 +34,7 @@ use crate::start_error::{self, Attempt, is_shortage};
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a warden is checked whose exit is not reported.
 const WARDEN_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Error numbers: the command cannot be one; no descriptors.
+/// Error numbers for an invalid command and for missing descriptors.
 const EINVAL: i32 = 22;
 const EMFILE: i32 = 24;
 
@@ -190,7 +190,7 @@ impl ServerIo {
         }
     }
 
-    /// Reports the loss: the exit status is known, or never will be.
+    /// Reports the loss. The exit status is known, or will never be.
     fn exit_is_known(&self, daemon: &DaemonState) {
         daemon.set_timer(Timer::ServerExit(self.slot), None);
         self.stage.set(ServerStage::Running);

@@ -25,7 +25,7 @@ pub(super) struct Socket {
     stream: Source<Stream>,
     width: BufferSize,
     pipes: RefCell<Option<Rc<Pipes>>>,
-    /// How often something was read while nothing was queued for the client.
+    /// Number of reads while the client's queue was empty.
     reads: Cell<u32>,
 }
 
@@ -105,7 +105,7 @@ impl Socket {
         received
     }
 
-    /// Offers pipes if they are due: something was read, nothing is queued, and the client knows them.
+    /// Offers pipes if they are due: input was read, the queue is empty, and the client supports them.
     pub(super) fn offer_pipes_if_due(&self) {
         let reads = self.reads.get().wrapping_add(1);
         self.reads.set(reads);

@@ -13,7 +13,7 @@ pub(crate) const STATE: &str = "state.json";
 
 /// Changes are written after this time: many at once are written once.
 pub(super) const WRITE_CHANGES_AFTER: Duration = Duration::from_millis(50);
-/// New requests alone are written after this time: they are many, and only people read them.
+/// Delay before a change of request counts alone is written: such changes are frequent, and only people read them.
 pub(super) const WRITE_REQUESTS_AFTER: Duration = Duration::from_secs(1);
 
 /// The content of the state file. It may be outdated: the daemon's lock tells whether the daemon lives.

@@ -50,7 +50,7 @@ pub(super) struct Upgrade {
     /// The newest build that a client came with, and its program.
     newest: RefCell<Option<(Build, PathBuf)>>,
     stage: RefCell<UpgradeStage>,
-    /// It waits for a good moment: any event may make one.
+    /// Waiting until few enough requests are pending: any event may lead to that.
     waiting: Cell<bool>,
     /// Programs that failed the check.
     refused: RefCell<Vec<ProgramFile>>,
@@ -58,7 +58,7 @@ pub(super) struct Upgrade {
     pub(super) checking: Cell<Option<u32>>,
 }
 
-/// How far the daemon is with one program.
+/// The progress of an upgrade to one program.
 #[derive(Debug, Default)]
 enum UpgradeStage {
     #[default]
@@ -107,7 +107,7 @@ impl Upgrade {
         }
     }
 
-    /// Checks again after an event, if a good moment is waited for.
+    /// Checks again after an event, if an upgrade waits until few enough requests are pending.
     pub(super) fn recheck(&self, run_queue: &RunQueue) {
         if self.waiting.get() {
             run_queue.push(Runnable::Upgrade);
@@ -244,7 +244,8 @@ fn open_newest(daemon: &DaemonState) -> Next {
     }
 }
 
-/// Whether the moment is good, and little memory is held. If not, that is not counted again at once: others wait for that.
+/// Whether the snapshot may be written now: the time is right, and little memory is held. If not, the memory is not
+/// counted again at once, because clients wait while it is counted.
 fn is_good_moment(
     daemon: &DaemonState,
     wait: &mut HandoverWait,

@@ -16,8 +16,8 @@ use crate::wrap::splice;
 
 /// Variables whose names begin with `KENNEL_` and that have no effect.
 pub(super) fn environment() -> Result<Vec<Finding>, String> {
-    let finding = |Unknown { name, meant }| {
-        let fix = match meant {
+    let finding = |Unknown { name, suggestion }| {
+        let fix = match suggestion {
             Some(meant) => {
                 format!("if you meant {meant}, set that instead; otherwise unset {name}")
             }
@@ -31,7 +31,7 @@ pub(super) fn environment() -> Result<Vec<Finding>, String> {
 }
 
 pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
-    let finding = |warning: String| Finding::new(warning, "it has no effect", "correct the line");
+    let finding = |warning: String| Finding::new(warning, "it has no effect", "fix that line");
     let (_, warnings) = ServersToml::load_quietly();
     Ok(warnings.into_iter().map(finding).collect())
 }
@@ -70,7 +70,7 @@ pub(super) fn apps() -> Result<Vec<Finding>, String> {
             Err(error) => {
                 let what = format!("{title}: {path}: {error}");
                 let why = "the app may not read it either";
-                findings.push(Finding::new(what, why, "correct the line"));
+                findings.push(Finding::new(what, why, "fix that line"));
                 continue;
             }
         };

@@ -74,8 +74,8 @@ pub(super) fn start(
     let (report, ready) = io::pipe().map_err(start_error)?;
     let (socket, first) = Stream::pair().map_err(start_error)?;
 
-    let orders = orders(key_dir.key(), &spawn_lock, &ready, &first, wanted);
-    let command = command(order.program, &orders);
+    let daemon_args = daemon_args(key_dir.key(), &spawn_lock, &ready, &first, wanted);
+    let command = command(order.program, &daemon_args);
     detach::spawn(command, &[&spawn_lock, &ready, &first]).map_err(start_error)?;
     // Only the daemon may hold these, so that this process sees when they close.
     drop((ready, first));
@@ -109,7 +109,7 @@ fn start_error(error: io::Error) -> String {
 }
 
 /// The settings of a daemon, as the argument that it is started with.
-fn orders(
+fn daemon_args(
     key: &str,
     spawn_lock: &File,
     ready: &PipeWriter,
@@ -136,10 +136,10 @@ fn orders(
     )
 }
 
-fn command(program: &Path, orders: &str) -> Command {
+fn command(program: &Path, daemon_args: &str) -> Command {
     let mut command = Command::new(program);
     command
-        .args(["daemon", orders])
+        .args(["daemon", daemon_args])
         .env_clear()
         // Memory of long lines is returned to the system instead of being kept for the next long line.
         .env("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")

@@ -1,6 +1,5 @@
-//! The key of version 2: other variables gave rights, and with `--env-key` those that a server in the table reads did
-//! not count. Everything else is as in the present formula. It must not change: before changing code that both use,
-//! copy it here.
+//! The key of version 2. Other variables gave rights, and with `--env-key` those that a server in the table reads did not
+//! count; the rest equals the present formula. It must not change: before changing code that both use, copy it here.
 
 use std::ffi::{OsStr, OsString};
 

@@ -29,7 +29,7 @@ pub(super) struct Answer {
 pub(super) enum AnswerTo {
     /// To stdout and stderr of this process.
     Stdio,
-    /// To the process that waits until a detached server listens; `None` once it was told.
+    /// The pipe to the process that waits until a detached server listens; `None` once the result was sent.
     Pipe(Option<File>),
 }
 

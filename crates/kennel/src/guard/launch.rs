@@ -22,8 +22,7 @@ use super::watch::{Await, CAUGHT_SIGNALS, Stage, Watch};
 use crate::sources::Sources;
 use crate::timers;
 
-/// Everything that a start needs: no other server holds the ports or the state, and none can take them until this one
-/// listens.
+/// The locks that a start needs: no other server holds the ports or the state, or can take them before this one listens.
 pub(super) struct Ready {
     pub(super) dirs: Option<RuntimeDirs>,
     pub(super) name: String,
@@ -82,7 +81,7 @@ impl Ready {
             _legacy: self.legacy,
             life,
             server: None,
-            early: Some(Vec::new()),
+            pending_signals: Some(Vec::new()),
             exit: None,
             stage: Stage::Serving,
             awaited,
@@ -159,7 +158,7 @@ impl Ready {
         }
     }
 
-    /// The stdio of this process, or none and a log.
+    /// The stdio of this process, or of a detached server: no input, and a pipe to the log.
     fn stdio(&self, detached: bool) -> Result<(Option<Output>, Stdio), Answer> {
         let failed = |error: io::Error| {
             Answer::failed(1, format!("cannot set up stdio for the server: {error}"))

@@ -9,10 +9,10 @@ use kennel_sys::process::ProcessRef;
 
 use super::sessions::{COUNT_INTERVAL, Connections};
 
-/// All connections count as one client: only whether there is any matters.
+/// All connections count as one client: only whether there are any matters.
 const CONNECTIONS: ClientId = ClientId(1);
 
-/// The owner, and what follows from its end.
+/// The owner, and the effect of its exit.
 pub(super) struct Life {
     pub(super) epoch: Instant,
     pub(super) lifetime: Lifetime,
@@ -58,7 +58,7 @@ impl Life {
         self.counted_at = Some(Instant::now());
     }
 
-    /// The time until the next deadline, if nothing happens before.
+    /// The time until the next deadline, if no event comes before.
     pub(super) fn time_left(&self) -> Option<Duration> {
         let interval = self
             .counted_at

@@ -28,7 +28,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 /// them.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// The ports of one server, and who uses them.
+/// The ports of one server, and their connections.
 #[derive(Debug)]
 pub(super) struct Sessions {
     /// The ports given with `--port`; if none, all that the tree listens on.
@@ -116,7 +116,7 @@ impl Sessions {
         let closed = net::closed(&self.counted(&listening))?;
         let was_here = closed
             .iter()
-            .any(|it| it.ago <= since && self.is_reached(it.address, it.by_client));
+            .any(|it| it.age <= since && self.is_reached(it.address, it.by_client));
         Ok(match was_here {
             true => Connections::CameAndWent,
             false => Connections::NoClient,

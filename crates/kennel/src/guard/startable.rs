@@ -37,7 +37,7 @@ struct Script {
 
 /// Checks `command` as far as possible without starting it.
 pub(super) fn check(command: &[OsString]) -> Result<(), Unstartable> {
-    scripts(command)?.iter().try_for_each(parses)
+    scripts(command)?.iter().try_for_each(check_syntax)
 }
 
 fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
@@ -164,7 +164,7 @@ fn can_check(language: Language, script: &Path) -> bool {
     }
 }
 
-fn parses(script: &Script) -> Result<(), Unstartable> {
+fn check_syntax(script: &Script) -> Result<(), Unstartable> {
     let Script {
         language,
         program,

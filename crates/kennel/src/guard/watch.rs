@@ -36,7 +36,7 @@ pub(super) const CAUGHT_SIGNALS: [Signal; 8] = [
     Signal::WINCH,
 ];
 
-/// Minimum time between two Ctrl-C that count as two: one often arrives twice.
+/// Minimum time between two Ctrl-C: one key press often arrives twice.
 const MIN_REPEAT: Duration = Duration::from_secs(1);
 /// How long to wait for a server to listen after its launcher exited.
 const LISTEN_AFTER_LAUNCHER: Duration = Duration::from_secs(2);
@@ -325,13 +325,13 @@ impl Watch {
             self.life.owner_is_gone();
             self.log("the owner is gone: the server ends when no client is connected for --grace");
         }
-        let Some(looked) = self.life.looked else {
+        let Some(looked) = self.life.counted_at else {
             return;
         };
         // All pending events are handled before a deadline counts (rule 3).
         if self.life.time_left().is_none_or(|left| left.is_zero()) {
             let since = looked.elapsed();
-            self.life.looked = Some(Instant::now());
+            self.life.counted_at = Some(Instant::now());
             // If connections cannot be counted, assume one.
             let before = thread_time();
             let seen = self.sessions.inspect(self.tree.warden(), since);
@@ -425,7 +425,7 @@ impl Watch {
         code
     }
 
-    /// The result once the tree is empty, if there is one to send.
+    /// The result to send once the tree is empty, if there is one.
     fn last_answer(&self, code: u8, why: &str, lost: Option<&str>) -> Option<Answer> {
         if let Some(why) = &self.unrecorded {
             let what = match self.pending_signals {

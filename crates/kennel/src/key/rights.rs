@@ -126,7 +126,7 @@ pub(crate) const NO_CREDENTIAL: &[&str] = &[
     "WINDSURF_CSRF_TOKEN",
 ];
 
-/// Names of settings within a value that give rights, in addition to those that would as the name of a variable.
+/// Settings within a value that give rights, in addition to those that would give rights as the name of a variable.
 pub(crate) const CREDENTIAL_SETTING: &[&str] =
     &["PWD", "SIG", "SIGNATURE", "X-AMZ-SIGNATURE", "CODE"];
 

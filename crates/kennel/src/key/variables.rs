@@ -289,7 +289,7 @@ pub(crate) struct VariableInput<'a> {
     pub(crate) known: Option<&'a [&'a str]>,
     /// Whether `--cwd` was given.
     pub(crate) cwd_given: bool,
-    /// The ecosystem whose registries count, if only one's do.
+    /// The ecosystem whose registries count, if only one ecosystem's registries do.
     pub(crate) ecosystem: Option<Ecosystem>,
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn counted(what: VariableInput<'_>) -> Vec<OsString> {
     counted_or(what, |name, value| always.counts(name, value, what.env))
 }
 
-/// The names of the variables that `what` makes count, and of those for which `always_counts` says so.
+/// The names of the variables that count according to `what`, and of those for which `always_counts` is true.
 pub(crate) fn counted_or(
     what: VariableInput<'_>,
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
@@ -339,7 +339,7 @@ pub(crate) fn counted_or(
 pub(crate) struct Always<'a> {
     /// The names that count because the server is in the table.
     known: Option<Vec<&'a str>>,
-    /// The ecosystem whose registries count, if only one's do.
+    /// The ecosystem whose registries count, if only one ecosystem's registries do.
     ecosystem: Option<Ecosystem>,
 }
 
@@ -381,8 +381,8 @@ pub(crate) fn names_registry(name: &[u8]) -> bool {
     is_one_of(REGISTRY, name) || words.any(|word| word.eq_ignore_ascii_case(b"REGISTRY"))
 }
 
-/// Whether npm itself set this variable for the programs it runs: the path of a configuration file that npm reads
-/// anyway. A session of an app that npm started shares with one of an app started otherwise.
+/// Whether npm set this variable for the programs it runs, to the path of a configuration file that npm reads anyway. So
+/// a session whose app was started by npm can share with other sessions.
 fn is_set_by_npm(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
     // If a variable is set twice, a program gets the last value.
     let of = |wanted: &str| env.iter().rev().find(|(name, _)| name == wanted);
@@ -419,8 +419,8 @@ pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
     matches_any(list, name, matches_pattern)
 }
 
-/// Whether a name matches one of a list. Every start of a session checks all variables against all lists, and most
-/// names differ in the first letter: so that is compared first.
+/// Whether a name matches a list. Every start of a session checks all variables against all lists, and most names differ
+/// in the first letter, so that is compared first.
 pub(crate) fn matches_any(
     list: &[&str],
     name: &[u8],

@@ -1,5 +1,5 @@
-//! Keeps the buffer of a long line for a short time: the response may be as long, and the kernel must clear new memory
-//! first, which takes longer than to read into it.
+//! Keeps the buffer of a long line for a short time. The response may be as long, and the kernel must clear new memory
+//! first, which takes longer than reading into it.
 //!
 //! At most one buffer per thread. It is freed if no long line needed it for [`MAX_POOLED_TIME`]: a client that sent a long
 //! line may request it back once that line was accepted.

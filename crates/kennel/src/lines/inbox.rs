@@ -184,7 +184,7 @@ impl<S: InboxSizes> Inbox<S> {
         self.skip_line_for(SkipReason::NoRoom);
     }
 
-    /// Like [`skip_line`](Self::skip_line), for one client of many while memory is short: remembers little of the line.
+    /// Like [`skip_line`](Self::skip_line), for a client among many while memory is short: stores little of the line.
     pub(crate) fn skip_line_in_shortage(&mut self) {
         self.skip_line();
         if let Some(skipped) = &mut self.skipped {
@@ -211,8 +211,8 @@ impl<S: InboxSizes> Inbox<S> {
         self.skipped.is_some()
     }
 
-    /// The next line that was too long: when it has ended, or, if `at_once`, as soon as its id is known. Call it whenever
-    /// there is no further line: more lines may follow.
+    /// Takes the next line that was too long, once it has ended or, if `at_once`, once its id is known. Call it after all
+    /// other complete lines are taken: more lines may follow.
     pub(crate) fn next_too_long(&mut self, at_once: bool) -> Option<TooLong> {
         if !self.too_long.is_empty() {
             return Some(self.too_long.remove(0));
@@ -370,8 +370,8 @@ impl<S: InboxSizes> Inbox<S> {
         &self.bytes[self.last..self.taken]
     }
 
-    /// Moves the buffer of the line that was taken last out, with the start of the line in it; only of a long line that is
-    /// alone in the inbox.
+    /// Moves the buffer of the last taken line out, and returns it with the start of the line. Only for a long line that
+    /// is alone in the inbox.
     pub(crate) fn take_last(&mut self) -> Option<(Vec<u8>, usize)> {
         if !self.last_is_long_and_alone() {
             return None;

@@ -1,4 +1,4 @@
-//! Lines that are longer than allowed: what is remembered of them, and the error responses.
+//! Lines that are longer than allowed: their ids, and the error responses.
 
 use std::cell::Cell;
 

@@ -57,7 +57,7 @@ pub(crate) fn ps(args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     for line in table::lines(&entries, style(args)) {
-        stdout::styled(&line);
+        stdout::print_styled(&line);
     }
     ExitCode::SUCCESS
 }

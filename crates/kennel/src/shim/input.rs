@@ -260,7 +260,8 @@ impl Shim {
         {
             server.close_stdin();
             let unread = server.unread_bytes();
-            self.engine.handle(Event::StopAsked { unread }, self.now);
+            self.engine
+                .handle(Event::StopRequested { unread }, self.now);
             self.carry_out();
         }
     }

@@ -232,8 +232,9 @@ struct Shim {
     stderr: Source<Output>,
     from_app: Inbox,
     to_app: Outbox,
-    /// Bytes read from the daemon while the output queue for the app was full, less the bytes that the app took since. The
-    /// daemon is read as slowly as the app reads, not in rare large reads: it would take the client for one that does not read.
+    /// Bytes read from the daemon while the output queue for the app was full, minus the bytes that the app read since.
+    /// The daemon's output is read as slowly as the app reads it: rare large reads would make the daemon take this client
+    /// for one that does not read.
     read_ahead: usize,
     to_stderr: StderrQueue,
 

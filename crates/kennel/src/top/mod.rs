@@ -142,7 +142,7 @@ fn read_selected_log(model: &mut Model) {
     match logs::find(&key).map(|log| logs::last(&log, LINES)) {
         Ok(Ok(lines)) => model.set_log(lines, None),
         Ok(Err(_)) => model.set_log(Vec::new(), Some("has a log that cannot be read")),
-        Err(NoLog::Because(why)) => model.set_log(Vec::new(), Some(why)),
+        Err(NoLog::NotAvailable(why)) => model.set_log(Vec::new(), Some(why)),
         Err(NoLog::Unknown | NoLog::Ambiguous(_) | NoLog::Failed(_)) => {
             model.set_log(Vec::new(), Some("has no log"));
         }

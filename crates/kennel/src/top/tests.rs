@@ -47,7 +47,7 @@ fn types(model: &mut Model, keys: &str) {
 
 fn names(model: &Model) -> Vec<&str> {
     model
-        .shown()
+        .visible_entries()
         .iter()
         .map(|entry| entry.name.as_str())
         .collect()

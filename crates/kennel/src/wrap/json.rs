@@ -121,7 +121,7 @@ fn refuse_second_keys(text: &str, value: &Value<'_>) -> Result<(), Unreadable> {
     let mut keys = HashSet::new();
     for member in members(Some(value)) {
         if !keys.insert(member.name.as_str()) {
-            let what = "a key that its object has already: readers may differ in what they read";
+            let what = "a duplicate key: readers may differ in what they read";
             return Err(Unreadable::at(text, member.name.start(), what));
         }
         refuse_second_keys(text, &member.value)?;

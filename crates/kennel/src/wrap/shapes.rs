@@ -147,7 +147,7 @@ fn separate_args(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> S
         },
         None => Args::Missing {
             at: program.end(),
-            lead: format!(",{}\"args\": ", before(text, object, program)),
+            lead: format!(",{}\"args\": ", space_before(text, object, program)),
         },
     };
     Start::Separate { command, args }
@@ -174,7 +174,7 @@ fn list(value: &Value<'_>) -> Option<List> {
 }
 
 /// The white space before a member's key, to write another member in the same way.
-fn before<'a>(text: &'a str, object: &Object<'_>, member: &ObjectProp<'_>) -> &'a str {
+fn space_before<'a>(text: &'a str, object: &Object<'_>, member: &ObjectProp<'_>) -> &'a str {
     let between = &text[object.start() + 1..member.start()];
     let blank = between.len() - between.trim_end_matches([' ', '\t', '\r', '\n']).len();
     let blank = &between[between.len() - blank..];

@@ -140,7 +140,7 @@ fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
              change its group (`chgrp`) or take the group's rights away (`chmod g=`) first, or edit the file yourself"
             .to_owned(),
         NotCopied::Attribute(name, error) => format!(
-            "it has {name}, which a new file in its place cannot be given ({error}); remove that first (`setfacl -b`, \
+            "it has {name}, which cannot be copied to a new file ({error}); remove it first (`setfacl -b`, \
              `setfattr -x`), or edit the file yourself"
         ),
     })?;

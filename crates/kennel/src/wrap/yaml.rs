@@ -92,7 +92,7 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
     Ok(found)
 }
 
-/// Of two keys of one name, some readers take the first, others the last.
+/// If a key occurs twice, some readers take the first value, others the last.
 const SECOND: &str = "this name occurs twice";
 
 fn extensions(text: &str, members: &[Member]) -> Result<Vec<Entry>, Unreadable> {

@@ -243,7 +243,7 @@ pub enum Report {
     ServerLost {
         /// The slot of the server.
         slot: SlotId,
-        /// Whether another server starts at once; else only on request.
+        /// Whether another server starts at once; otherwise it starts at the next request.
         restarts: bool,
     },
     /// A server hibernates.

@@ -268,7 +268,7 @@ impl Daemon {
         });
     }
 
-    /// Tells a client that its server is lost. What it sends from now on is for the lost server.
+    /// Tells a client that its server is lost. Until it sends `!again`, its lines are for the lost server.
     pub(super) fn tell_server_lost(&mut self, id: ClientId, lost: Lost) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;

@@ -25,8 +25,8 @@ impl EraKnowledge {
         self.known == Some(false)
     }
 
-    /// Records the era that a server has shown. Servers that were modern stay so, even if another one was killed before
-    /// it answered.
+    /// Records the era that a server has shown. A modern daemon stays modern, even if a later server was killed before it
+    /// answered.
     pub(super) fn record(&mut self, modern: bool) {
         self.known = Some(modern || self.known == Some(true));
         self.exits = 0;

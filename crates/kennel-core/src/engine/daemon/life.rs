@@ -20,7 +20,7 @@ pub(super) struct Life {
     pub(super) policy: Policy,
     owner: Owner,
     owner_gone: bool,
-    stop_asked: bool,
+    stop_requested: bool,
 }
 
 /// The progress of the daemon's shutdown.
@@ -49,12 +49,12 @@ impl Life {
             policy,
             owner,
             owner_gone: false,
-            stop_asked: false,
+            stop_requested: false,
         }
     }
 
     fn handle_arrival(&mut self, client: ClientId, sight: Liveness, now: Moment) {
-        if self.lifetime.verdict().is_some() && !self.stop_asked {
+        if self.lifetime.verdict().is_some() && !self.stop_requested {
             self.lifetime = Lifetime::new(self.policy, self.owner, now);
             if self.owner_gone {
                 self.lifetime.handle_owner_gone(now);
@@ -69,8 +69,8 @@ impl Life {
 
     fn verdict(&mut self, now: Moment) -> Option<Reason> {
         self.lifetime.advance(now);
-        match self.stop_asked {
-            true => Some(Reason::StopAsked),
+        match self.stop_requested {
+            true => Some(Reason::StopRequested),
             false => self.lifetime.verdict().map(|verdict| verdict.reason),
         }
     }
@@ -118,7 +118,7 @@ impl Daemon {
 
     /// Handles a request to end the daemon. A client that arrives does not cancel it.
     pub fn handle_stop(&mut self, now: Moment) {
-        self.life.stop_asked = true;
+        self.life.stop_requested = true;
         self.life.lifetime.handle_stop(now);
     }
 
@@ -147,7 +147,7 @@ impl Daemon {
 
     /// Whether a newer build could take over now: not while the daemon ends, or without its runtime directory.
     pub fn may_hand_over(&self) -> bool {
-        let ends = self.life.stop_asked || self.life.lifetime.verdict().is_some();
+        let ends = self.life.stop_requested || self.life.lifetime.verdict().is_some();
         !self.closed && !ends
     }
 
@@ -177,7 +177,7 @@ impl Daemon {
                 self.shutdown = Shutdown::None;
                 self.actions.push_back(Action::DisarmWatchdog);
             }
-            Some(Reason::StopAsked) => self.advance_stop(now),
+            Some(Reason::StopRequested) => self.advance_stop(now),
             Some(reason) => self.advance_end(reason, now),
         }
     }

@@ -14,16 +14,16 @@ use crate::hello::{ClientHello, Text};
 use crate::lifetime::ClientId;
 use crate::time::Moment;
 
-/// Bytes that a daemon may hold beside lines of the greatest length. Few: each long line is in large pages, and takes up to
-/// 2 MB more than it has.
+/// Bytes that a daemon may hold in addition to lines of the maximum length. It is small, because each long line is in
+/// large pages, and takes up to 2 MB more than its length.
 const BASE_LIMIT: usize = 4 << 20;
 /// Guaranteed bytes of each connection: of a half line, of lines for a server, and of lines for the client. While memory
 /// is short, a client is not read beyond this.
 pub const MIN_PER_CONNECTION: usize = 4 << 10;
 /// A client with this many unread bytes has a backlog: more than sockets and pipes take at once.
 pub const BACKLOG: usize = 256 << 10;
-/// A client with a backlog that takes none of it for this long is stalled. Long enough for an app that is busy; and for no
-/// longer can a client that does not read hold up the others.
+/// A client with a backlog that reads none of it for this long is stalled. Long enough for a busy app, and short enough
+/// that a client that does not read cannot hold up the others for long.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of which a client with a backlog must take this many within [`STALL_TIMEOUT`], if it takes so little that no room for
 /// more is seen. 16 KB a second are more, though a shim takes 64 KiB at once.
@@ -35,31 +35,31 @@ const MAX_HOLD_UP: Duration = Duration::from_secs(40);
 pub const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A client with this many unread bytes is not read: it must read first.
 pub const FULL_QUEUE: usize = 1 << 20;
-/// A client with more unread bytes that is stalled is disconnected, whatever else the daemon holds.
+/// A stalled client with more unread bytes is disconnected, even if memory is not short.
 const MAX_UNREAD: usize = 16 << 20;
 /// Half lines up to this length are read while memory is short, within [`MEDIUM_LINES`].
 const MEDIUM_LINE: usize = 256 << 10;
 /// Bytes that medium half lines may take together while memory is short; more for those to and from servers that have taken
 /// all that was sent to them. A client's line without room waits: others end, or stall and are dropped.
 const MEDIUM_LINES: usize = 2 << 20;
-/// A half line of which nothing came for this long is dropped before others.
+/// A half line without new bytes for this long is dropped before others.
 pub const IDLE: Duration = Duration::from_secs(1);
 /// Maximum number of connections that have not sent their first line. Shims send it at once.
 const MAX_UNADMITTED: usize = 256;
-/// Bytes that a variable, its name or another text takes beside its own.
+/// Allocator overhead of a variable, its name or another text, in bytes.
 const TEXT_OVERHEAD: usize = 96;
-/// Bytes that a connection takes beside its lines and its hello, with what the allocator adds.
+/// Bytes of a connection besides its lines and its hello, with the allocator's overhead.
 const CLIENT_OVERHEAD: usize = 16 << 10;
-/// For how long a count of the held bytes is valid: little is added in that time.
+/// How long a count of the held bytes is valid: few bytes are added in that time.
 const COUNT_EVERY: Duration = Duration::from_millis(1);
 
 /// Maximum bytes of lines that a daemon holds before memory is short.
 fn limit(max_line: usize) -> usize {
-    much(max_line.saturating_mul(2))
+    much_memory(max_line.saturating_mul(2))
 }
 
-/// Bytes of lines from which on a daemon holds much: there is room for one more line of the greatest length.
-fn much(max_line: usize) -> usize {
+/// Bytes of lines from which on much memory is held: there is still room for one more line of the maximum length.
+fn much_memory(max_line: usize) -> usize {
     // Without overflow: `--max-line` may be any number.
     max_line.saturating_add(BASE_LIMIT)
 }
@@ -75,7 +75,7 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// A daemon that holds nothing, where lines may have `max_line` bytes.
+    /// The memory use of a daemon without clients, where lines may have `max_line` bytes.
     pub fn new(max_line: usize) -> MemoryWatch {
         MemoryWatch {
             max_line,
@@ -85,8 +85,7 @@ impl MemoryWatch {
         }
     }
 
-    /// Whether memory was short at the last count. Then little is read of each client, and what its server takes of it, or
-    /// what it takes itself, comes first.
+    /// Whether memory was short at the last count. Then little is read of each client, and output goes before input.
     pub fn is_short(&self) -> bool {
         self.is_short
     }
@@ -114,7 +113,7 @@ impl MemoryWatch {
 
     /// Whether the daemon holds so much that it does not read a server while a client of that server has a backlog.
     pub fn holds_much(&self, held: usize) -> bool {
-        held > much(self.max_line)
+        held > much_memory(self.max_line)
     }
 
     /// Why a server is not read now. `unread`: the unread bytes of each of its clients; `total_bytes`: the bytes just counted. While
@@ -194,7 +193,7 @@ pub struct ClientMemory {
     pub last_read: Moment,
     /// Bytes queued for it.
     pub unread: usize,
-    /// When it last took some of them, or when the first of them was queued.
+    /// When it last read some of them, or when the first of them was queued.
     pub unread_since: Option<Moment>,
     /// Others have the same server, which has been [held up](HoldUpTimer) for too long.
     pub holds_up_others: bool,
@@ -215,7 +214,7 @@ impl ClientMemory {
         self.waits_since.is_none() && (now - self.last_read >= IDLE || is_slow)
     }
 
-    /// For how long its half line has waited for memory, or has been read.
+    /// How long its half line has waited for memory, or has been read.
     fn half_line_age(&self, now: Moment) -> Duration {
         let since = self.waits_since.or(self.half_line_since);
         since.map_or(Duration::ZERO, |since| now - since)
@@ -233,7 +232,7 @@ pub fn has_much_unread(unread: usize) -> bool {
     unread > MAX_UNREAD
 }
 
-/// Whether a client that has taken nothing of its unread bytes since that moment does not read.
+/// Whether a client that has read none of its unread bytes since then counts as not reading.
 pub fn is_stalled(since: Option<Moment>, now: Moment) -> bool {
     since.is_some_and(|since| now - since >= STALL_TIMEOUT)
 }
@@ -263,12 +262,12 @@ pub enum HalfLine {
     Drop,
 }
 
-/// Clients that are disconnected because they do not read, or so slowly that others wait for too long.
+/// Clients that are disconnected because they do not read, or because they read so slowly that others wait too long.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stalled {
     /// The clients, those with the most unread bytes first.
     pub clients: Vec<ClientId>,
-    /// When to check again, if nothing is written meanwhile.
+    /// When to check again if nothing is written before.
     pub check_again: Moment,
 }
 
@@ -418,8 +417,9 @@ impl MemoryUse {
         }
     }
 
-    /// The clients to disconnect because they do not read, or hold up others for too long, until the rest is not much. `can_write`: whether a client would
-    /// take something now. It is asked last, for a daemon that was stopped itself.
+    /// The clients to disconnect because they do not read, or hold up others for too long, until memory use is below the
+    /// limit. `can_write`: whether a client would take output now. It is called last, because a daemon that was stopped
+    /// itself may have missed that clients read.
     pub fn stalled(&self, now: Moment, can_write: impl Fn(ClientId) -> bool) -> Stalled {
         let backlog = match self.excess() > 0 {
             true => MIN_PER_CONNECTION,
@@ -438,7 +438,9 @@ impl MemoryUse {
             };
         }
         backlogs.sort_by_key(|it| (Reverse(it.unread), it.client));
-        let mut excess = self.total_bytes().saturating_sub(much(self.max_line));
+        let mut excess = self
+            .total_bytes()
+            .saturating_sub(much_memory(self.max_line));
         for it in backlogs {
             let is_stalled = is_stalled(it.unread_since, now) && !can_write(it.client);
             if !is_stalled && !it.holds_up_others {
@@ -457,7 +459,7 @@ impl MemoryUse {
     }
 }
 
-/// The connection that is refused when too many have not sent their first line: the first of them, in order of arrival.
+/// The connection to refuse if too many have not sent their first line: the one that arrived first.
 pub fn excess_unadmitted(mut unadmitted: impl Iterator<Item = ClientId>) -> Option<ClientId> {
     let first = unadmitted.next()?;
     (unadmitted.count() >= MAX_UNADMITTED).then_some(first)
@@ -471,7 +473,7 @@ pub fn has_room_for_hello(hello: usize, kept: usize, clients: usize, max_line: u
     kept + hello + (clients + 1) * CLIENT_OVERHEAD <= limit
 }
 
-/// Bytes kept of a hello, and for its client alone: an environment that several clients have is one.
+/// Bytes that a hello takes for its client alone: equal environments of several clients are stored once.
 pub fn hello_bytes(hello: &ClientHello) -> usize {
     let is_shared = Arc::strong_count(&hello.env) > 1;
     let variables = hello.env.iter().filter(|_| !is_shared);
@@ -503,6 +505,6 @@ mod tests {
     #[test]
     fn the_greatest_max_line_does_not_overflow() {
         assert_eq!(limit(usize::MAX), usize::MAX);
-        assert_eq!(much(0), BASE_LIMIT);
+        assert_eq!(much_memory(0), BASE_LIMIT);
     }
 }

@@ -217,7 +217,7 @@ impl Daemon {
         self.slots.values().all(ServerSlot::is_quiet)
     }
 
-    /// Does what is due in all slots and for the daemon's end.
+    /// Performs what is due in all slots and for the daemon's end.
     pub fn advance(&mut self, now: Moment) {
         let due = |slot: &&ServerSlot| {
             self.slot_timeout(slot.id(), now)
@@ -265,7 +265,7 @@ impl Daemon {
         }
     }
 
-    /// The next action of this slot. `None`: there is none, or it is in `actions`.
+    /// The next action of this slot. `None`: it has no action, or the action is in `actions`.
     fn poll_slot(&mut self, id: SlotId, by: Option<ClientId>) -> Option<Action> {
         let Some(slot) = self.slots.get_mut(&id) else {
             self.active_slot = None;

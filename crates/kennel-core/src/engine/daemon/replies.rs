@@ -19,10 +19,10 @@ const UNAVAILABLE: i32 = -32000;
 /// The JSON-RPC error code for a client without a hello that is not served.
 const REFUSED: i32 = -32600;
 
-/// Why a connection is closed before it is served, and what is written to it first: whole lines.
+/// A connection that is closed before it is served: the reason, and the lines that are written to it first.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RefusedConnection {
-    /// For the log.
+    /// The reason, for the log.
     pub why: String,
     /// Empty if nothing is written.
     pub reply: Vec<u8>,
@@ -33,9 +33,9 @@ pub struct RefusedConnection {
 pub struct UnfinishedFirstLine {
     /// It begins as a hello does.
     pub is_hello: bool,
-    /// Bytes read of it.
+    /// Number of bytes read of it.
     pub length: usize,
-    /// The rest of it is skipped: it is longer than any line may be.
+    /// Whether the rest of it is skipped because it is longer than any line may be.
     pub is_skipped: bool,
 }
 
@@ -86,12 +86,13 @@ impl Replies {
         lines([Control::Pong.line()])
     }
 
-    /// Along with two pipes, or before the first line in one of them.
+    /// The line that is sent with two pipes, or as the first line in one of them.
     pub fn pipes() -> Vec<u8> {
         lines([Control::Pipes.line()])
     }
 
-    /// To a session that the daemon lacks something for, such as descriptors: it goes dedicated. `daemon` is the daemon's pid.
+    /// The reply to a session if the daemon lacks resources for it, such as descriptors: the session goes dedicated.
+    /// `daemon` is the daemon's pid.
     pub fn shortage(&self, error: impl Display, daemon: u32, clients: usize) -> Vec<u8> {
         let detail =
             format!("it cannot take another client: {error} (pid {daemon}, {clients} clients)");
@@ -109,7 +110,7 @@ impl Replies {
         lines([self.hello(), lost.line()])
     }
 
-    /// To a session that may not share here: it goes dedicated. Nothing that it sent was taken.
+    /// The reply to a session that may not share here: it goes dedicated. None of its lines was taken.
     pub fn dedicated(&self, why: &str) -> Vec<u8> {
         let solo = Control::Solo(Solo {
             why: why.to_owned(),
@@ -119,7 +120,7 @@ impl Replies {
         lines([self.hello(), solo.line()])
     }
 
-    /// To a client without a hello that is not served, if its first line is a request.
+    /// The reply to a client without a hello that is not served, if its first line is a request.
     pub fn refuse_bare(first_line: &[u8], why: &str) -> RefusedConnection {
         let reply = match Message::parse(Line::from(first_line)) {
             Ok(Message::Request(request)) => {
@@ -134,8 +135,8 @@ impl Replies {
         }
     }
 
-    /// To a connection that is closed to save memory, whose first line begins with this byte, if any came: a session goes
-    /// dedicated, any other client may try again.
+    /// The reply to a connection that is closed to save memory. Its first line begins with this byte, if it sent any: a
+    /// session goes dedicated, any other client may try again.
     pub fn overloaded(&self, first: Option<u8>, daemon: u32, clients: usize) -> Vec<u8> {
         let why = "too many connections have not sent their first line, or only the beginning of a long one";
         match first {

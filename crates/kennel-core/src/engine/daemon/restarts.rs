@@ -6,8 +6,8 @@ use crate::engine::RestartLimit;
 use crate::mux::Class;
 use crate::time::Moment;
 
-/// Identifies a server of which only one may run: two of one class might share a store. A private server belongs to its
-/// session.
+/// Identifies a server that must not run twice: two servers of one class might share a store. A private server belongs to
+/// its session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotKey {
     class: Class,

@@ -208,7 +208,7 @@ impl Daemon {
         clients
     }
 
-    /// Does what is due in a slot.
+    /// Performs what is due in a slot.
     pub fn advance_slot(&mut self, id: SlotId, now: Moment) {
         self.now = now;
         let closed = self.closed;

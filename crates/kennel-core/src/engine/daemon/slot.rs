@@ -108,7 +108,7 @@ impl ServerSlot {
         self.id
     }
 
-    /// The key of which only one server may run.
+    /// The key of the server: only one server with this key may run.
     pub(super) fn key(&self) -> &SlotKey {
         &self.key
     }
@@ -136,8 +136,8 @@ impl ServerSlot {
         self.mux.knows_discover()
     }
 
-    /// Whether its server exited by itself before its first response, while `server/discover` was pending. A server
-    /// that was killed has shown nothing; a shell reports that as a code from 128 on.
+    /// Whether its server exited by itself before its first response, while `server/discover` was pending. A killed
+    /// server proves nothing; a shell reports a kill as an exit code of 128 or more.
     pub(super) fn exited_on_discover(&self, ending: Option<ServerExit>) -> bool {
         let exited_by_itself = matches!(ending, Some(ServerExit::Code(code)) if code < 128);
         exited_by_itself && self.mux.is_asked_to_discover()
@@ -416,7 +416,7 @@ impl ServerSlot {
         unsent
     }
 
-    /// Returns what is due, until `None`; then poll the mux. `daemon_closes`: no client will come any more.
+    /// Returns the next due action, until `None`; then poll the mux. `daemon_closes`: no client will attach any more.
     pub(super) fn advance(&mut self, daemon_closes: bool, now: Moment) -> Option<SlotAction> {
         if self.mux.next_timeout().is_some_and(|at| now >= at) {
             self.mux.advance(now);

@@ -18,9 +18,9 @@ const SMALL_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
 /// prevent an upgrade.
 const HALF_LINE_WAIT: Duration = Duration::from_secs(120);
 const STALE: Duration = Duration::from_secs(60);
-/// Minimum time between two counts of what is stored.
+/// Minimum time between two counts of the stored bytes.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
-/// Of this many parts of the time, counting takes one at most: clients wait meanwhile.
+/// Counting takes at most one part in this many of the time, because clients wait meanwhile.
 const COUNTING_SHARE: u32 = 50;
 /// How long to wait after a shortage, such as of descriptors.
 const SHORTAGE_WAIT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ impl HandoverWait {
         }
     }
 
-    /// Whether it is time to check again whether the moment is good.
+    /// Whether the next check of the conditions is due.
     pub fn is_due(&self, now: Moment) -> bool {
         now >= self.check_at
     }

@@ -50,7 +50,7 @@ pub enum Event {
     ServerOutdated,
     /// A person stops the server of a session that [is dedicated for now](super::Shim::is_dedicated_for_now). The
     /// driver has told its process tree to stop.
-    StopAsked {
+    StopRequested {
         /// As in [`Event::ServerLost`].
         unread: usize,
     },
@@ -147,7 +147,7 @@ pub enum Listing {
     Hibernating,
     /// Without a record of its own.
     Nothing,
-    /// With one restart more.
+    /// The server was restarted once more.
     Restarted,
 }
 

@@ -80,8 +80,8 @@ impl Ending {
 }
 
 impl Shim {
-    /// Records that output was written as far as the app reads. `left`: bytes left; `full`: too many to read more
-    /// input; `progress`: some were written.
+    /// Records written output. `left`: bytes left; `full`: too many bytes are left to read more input; `progress`: some
+    /// bytes were written.
     pub fn handle_output_written(&mut self, left: usize, full: bool, progress: bool, now: Moment) {
         let patience = self.settings.after_eof * EOF_WAIT_FACTOR;
         let output = &mut self.ending.output;

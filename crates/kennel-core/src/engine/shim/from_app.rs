@@ -1,4 +1,4 @@
-//! Lines of the app: what they start.
+//! Handles lines of the app.
 
 use super::upstream::{Next, Upstream};
 use super::{Listing, Shim, millis_until};

@@ -51,7 +51,7 @@ use crate::time::Moment;
 pub struct Settings {
     /// The requests that are replayed to the next upstream.
     pub replay: Replay,
-    /// How the session shares its server. `None`: it does not.
+    /// How the session shares its server. `None`: it does not share.
     pub sharing: Option<SharingSettings>,
     /// Why the session does not share, for people.
     pub why_dedicated: Option<String>,
@@ -175,7 +175,7 @@ impl Shim {
             } => self.server_exited(ending, stdin_closed),
             Event::ServerTreeEmpty => self.server_tree_empty(),
             Event::ServerOutdated => self.replace_server(now),
-            Event::StopAsked { unread } => self.stop_for_now(unread, now),
+            Event::StopRequested { unread } => self.stop_for_now(unread, now),
             Event::StoppedChecked { pid } => {
                 if self.silence.handle_check(pid, now) {
                     self.actions.push_back(Action::ReportStopped);
@@ -189,7 +189,7 @@ impl Shim {
         }
     }
 
-    /// Does what is due. Call it after all events were handled.
+    /// Performs what is due. Call it after all events were handled.
     pub fn advance(&mut self, now: Moment) {
         if self.hibernate_at().is_some_and(|at| now >= at) {
             self.stop_server();

@@ -43,7 +43,7 @@ pub(super) struct Snapshot {
 pub(super) struct Judgement {
     /// Reasons to spare it, as text. Empty if no process can use it in any known way.
     pub(super) doubts: Vec<String>,
-    /// Whether one of them is that we may not look.
+    /// Whether one of the doubts is that this user may not read something.
     pub(super) hidden: bool,
     /// Its work so far.
     pub(super) work: Work,

@@ -155,7 +155,7 @@ impl Orphan {
             server,
             top,
             evidence,
-            unclear,
+            starter_doubt,
         } = suspect;
         let (below, kennel) = descendants_of(&top, table);
         let members: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
@@ -164,7 +164,7 @@ impl Orphan {
             hidden,
             work,
         } = snapshot.judge(&members);
-        doubts.extend(unclear.map(str::to_owned));
+        doubts.extend(starter_doubt.map(str::to_owned));
         doubts.extend(kennel.map(|pid| {
             format!("its descendant with pid {pid} is a Kennel process in charge of a server")
         }));
@@ -186,7 +186,7 @@ impl Orphan {
         }
     }
 
-    /// The same suspect as it is now; `None` if it is gone or no suspect any more.
+    /// Examines the suspect again; `None` if it is gone or no suspect any more.
     fn reexamine(&self, snapshot: &Snapshot, table: &ProcessTable) -> Option<Orphan> {
         let now = suspect(self.facts.server.pid(), &snapshot.sockets)?;
         let same = |one: &ProcessRef, other: &ProcessRef| {
@@ -212,7 +212,7 @@ struct Suspect {
     top: ProcessRef,
     evidence: Evidence,
     /// Why its starter may still live.
-    unclear: Option<&'static str>,
+    starter_doubt: Option<&'static str>,
 }
 
 /// The suspect that `pid` is, or whose launcher it is.
@@ -226,7 +226,7 @@ fn suspect(pid: u32, sockets: &Sockets) -> Option<Suspect> {
     let no_writer = os::writers(pid, input, sockets) == FarEnd::Abandoned;
     let server = ProcessRef::open(pid).ok()?;
     let (top, adopted_by) = adopted(ProcessRef::open(pid).ok()?, (input, output))?;
-    let unclear = if shares_session_with_init(&top, adopted_by) {
+    let starter_doubt = if shares_session_with_init(&top, adopted_by) {
         Some("it is in the session of pid 1, which may have started it")
     } else if !os::is_reaper(adopted_by) {
         Some("its parent may have started it, or supervise it")
@@ -244,7 +244,7 @@ fn suspect(pid: u32, sockets: &Sockets) -> Option<Suspect> {
         server,
         top,
         evidence,
-        unclear,
+        starter_doubt,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::process::ProcessRef;
 #[derive(Debug, Default)]
 pub(super) struct StateDoubts {
     pub(super) doubts: Vec<String>,
-    /// Whether one of them is that we may not look.
+    /// Whether one of the doubts is that this user may not read something.
     pub(super) hidden: bool,
 }
 

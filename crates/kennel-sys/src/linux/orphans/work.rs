@@ -1,5 +1,5 @@
-//! Work of a suspect between two looks. A process that computes, reads, writes or starts others may be a job that needs no
-//! reader or writer at its stdin and stdout, such as `make >log &` in a terminal that was closed.
+//! The work of a suspect between two examinations. A process that computes, reads, writes or starts others may be a job
+//! that needs no reader or writer at its stdin and stdout, such as `make >log &` in a terminal that was closed.
 
 use std::collections::HashMap;
 use std::io;
@@ -120,8 +120,8 @@ impl Work {
     }
 }
 
-/// Whether the holder of a descriptor changed its file. If others write to it too, as to a common log, only the position of
-/// the descriptor shows that.
+/// Whether the holder of a descriptor changed its file. If other processes write to it too, as to a common log, only the
+/// position of the descriptor shows that.
 fn changed(before: &FileStamp, now: &FileStamp, others: OtherWriters) -> bool {
     let moved = before.position != now.position;
     let differs = (before.size, before.changed) != (now.size, now.changed);

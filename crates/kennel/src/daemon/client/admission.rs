@@ -88,8 +88,8 @@ pub(super) fn of_bare(
     }
 }
 
-/// Whether a server may be started for this client, which may have confined itself since it was accepted: only if it is
-/// confined as the daemon is. Why not, for people.
+/// Checks whether a server may be started for this client, which may have confined itself since it was accepted: its
+/// confinement must equal the daemon's. `Err`: the reason, for people.
 ///
 /// Its key is not checked: it names the program as it was found then, and a server may be started again because its files
 /// changed.
@@ -211,7 +211,7 @@ pub(super) enum ArrivalSnapshot {
     /// way.
     Same(Vec<String>),
     Dedicated(String),
-    /// With the system's error number.
+    /// The check failed with the system's error number.
     Shortage(i32),
 }
 

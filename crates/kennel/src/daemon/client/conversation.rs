@@ -32,7 +32,7 @@ use crate::lines::{CHUNK, Inbox, TooLong};
 /// connection may send for ever.
 const MAX_AFTER_EXIT: usize = 2 << 20;
 
-/// Maximum bytes of lines longer than [`CHUNK`] that are judged in one turn of the event loop, unless one line is longer.
+/// Maximum bytes of lines longer than [`CHUNK`] that are parsed in one turn of the event loop, unless one line is longer.
 const MAX_JUDGED: usize = 1 << 20;
 
 /// A client and its daemon, for the handlers of the client's events.
@@ -122,7 +122,7 @@ impl<'a> ClientRef<'a> {
         }
     }
 
-    /// Handles the exit of one of its processes. The lines that it sent before are still for its server.
+    /// Handles the exit of one of its processes. The lines that it sent before still go to its server.
     pub(in crate::daemon) fn on_exit(self) {
         self.conn.exits.take();
         if self.is_unintroduced() {
@@ -449,7 +449,7 @@ impl<'a> ClientRef<'a> {
         daemon.client_left(id);
     }
 
-    /// Sets what its descriptors wait for.
+    /// Sets the interest of its descriptors.
     fn update_interest(self) {
         let Some(socket) = self.socket() else {
             return;

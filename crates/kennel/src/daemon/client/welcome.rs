@@ -271,8 +271,8 @@ fn last_line(inbox: &RefCell<Inbox>) -> Result<Option<First>, String> {
     }
 }
 
-/// The hello that says what to run for a client without one: that of the first client, with a session name of its own. The
-/// name is random, so that no other client can take it in advance.
+/// The hello for a client without one: that of the first client, with a different session name. The name is random, so
+/// that no other client can take it in advance.
 fn launch_of_bare(daemon: &DaemonState) -> io::Result<Option<ClientHello>> {
     let first = daemon.first_hello.borrow();
     let Some(first) = first.as_deref() else {
@@ -294,9 +294,9 @@ fn refuse(client: ClientRef<'_>, socket: &Socket, why: &str) {
 
 /// The process that a hello names.
 enum Announced {
-    /// The one of the connection.
+    /// The process at the other end of the connection.
     Known,
-    /// Another one, which is alive.
+    /// Another process, which is alive.
     Another(ProcessRef),
     Dead,
 }
