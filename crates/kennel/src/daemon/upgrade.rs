@@ -66,7 +66,7 @@ enum UpgradeStage {
     /// The check begins when little memory is held.
     BeforeCheck(Candidate, HandoverWait),
     Checking(Candidate, Check),
-    /// The check succeeded: waits for a good moment.
+    /// The check succeeded: waits until few enough requests are pending.
     Ready(Candidate, Build, HandoverWait),
 }
 

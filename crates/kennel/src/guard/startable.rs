@@ -17,7 +17,7 @@ use crate::interpreter::{self, Language};
 use crate::search_path;
 
 /// Maximum time for a parser; after that, its answer is ignored.
-const PARSING: Duration = Duration::from_secs(10);
+const PARSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a command cannot be started, and a shell's exit code for that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +186,7 @@ fn check_syntax(script: &Script) -> Result<(), Unstartable> {
     let Ok(mut child) = asked.spawn() else {
         return Ok(());
     };
-    let in_time = ProcessRef::open(child.id()).and_then(|child| child.wait(Some(PARSING)));
+    let in_time = ProcessRef::open(child.id()).and_then(|child| child.wait(Some(PARSE_TIMEOUT)));
     if let Ok(false) = in_time {
         let _ = child.kill();
         let _ = child.wait();

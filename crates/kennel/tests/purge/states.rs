@@ -170,7 +170,7 @@ fn a_home_or_a_work_tree_is_no_servers_state_whatever_was_declared() {
         let said = guard_says(&scope, here, state);
         assert!(said.contains(reason), "{state}: {said}");
         assert!(
-            said.contains("name a directory that holds nothing else"),
+            said.contains("give a directory that contains nothing else"),
             "{said}"
         );
         let before = everything(dir.clone());

@@ -167,7 +167,7 @@ fn its_keys_find_stop_and_leave() {
     terminal.types("?");
     terminal.shows("stop it (asks)");
     terminal.types("q/shared-nobody");
-    terminal.shows("nothing passes the filter");
+    terminal.shows("no server matches the filter");
     terminal.types("\x1b");
     terminal.shows(&format!("server {server}"));
     terminal.types("l");

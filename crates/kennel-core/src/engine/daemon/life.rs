@@ -34,7 +34,7 @@ pub(super) enum Shutdown {
     /// The driver tries to exit.
     Trying,
     /// A person stopped the daemon: clients may read their last line until then.
-    Telling {
+    Notifying {
         until: Moment,
     },
     /// A person stopped the daemon, and its last servers are ending.
@@ -211,17 +211,17 @@ impl Daemon {
                     self.actions.push_back(Action::Finish { client });
                 }
                 let until = now + LAST_LINE_TIMEOUT;
-                self.shutdown = Shutdown::Telling { until };
+                self.shutdown = Shutdown::Notifying { until };
                 self.advance_stop(now);
             }
-            Shutdown::Telling { until } if self.clients.is_empty() || now >= until => {
+            Shutdown::Notifying { until } if self.clients.is_empty() || now >= until => {
                 self.disconnect_all();
                 self.close_all();
                 self.shutdown = Shutdown::Stopping;
                 self.advance_stop(now);
             }
             Shutdown::Stopping if self.is_empty() => self.leave(),
-            Shutdown::Telling { .. } | Shutdown::Stopping | Shutdown::Left => {}
+            Shutdown::Notifying { .. } | Shutdown::Stopping | Shutdown::Left => {}
         }
     }
 
@@ -256,8 +256,8 @@ impl Daemon {
             _ if self.moved && is_empty => Some(self.now),
             Shutdown::None => self.life.lifetime.next_timeout(),
             Shutdown::Closing { try_at } => is_empty.then(|| try_at.unwrap_or(self.now)),
-            Shutdown::Telling { .. } if self.clients.is_empty() => Some(self.now),
-            Shutdown::Telling { until } => Some(until),
+            Shutdown::Notifying { .. } if self.clients.is_empty() => Some(self.now),
+            Shutdown::Notifying { until } => Some(until),
             Shutdown::Stopping => is_empty.then_some(self.now),
         }
     }

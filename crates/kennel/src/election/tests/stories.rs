@@ -147,12 +147,12 @@ fn impostor(listener: UnixListener) -> JoinHandle<Vec<String>> {
 const ENOUGH: &str = "enough";
 
 #[test]
-fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
+fn rule_9_a_socket_of_another_process_than_the_daemon_is_ignored() {
     in_a_scope(|| {
         let key_dir = KeyDir::ensure("key").unwrap();
         let socket = key_dir.socket_path("planted").unwrap();
         let listener = UnixListener::bind(&socket).unwrap();
-        // Somebody else who lives. Not the test: whoever is on record is ended after it.
+        // Another living process. Not the test itself: the process on record is ended after the test.
         let mut another = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let on_record = ProcessRef::open(another.id()).unwrap();
         let record = DaemonRecord {
@@ -170,7 +170,7 @@ fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
         let impostor = impostor(listener);
         assert_ne!(attach("key").generation, "planted");
         assert_eq!(started().len(), 1);
-        // Whoever knocked said nothing: a hello holds the environment.
+        // No hello was sent: it contains the environment.
         let mut last = UnixStream::connect(&socket).unwrap();
         last.write_all(ENOUGH.as_bytes()).unwrap();
         drop(last);
@@ -375,7 +375,7 @@ fn a_daemon_that_does_nothing_is_stuck_after_10_s_and_not_before() {
 }
 
 #[test]
-fn a_daemon_that_works_without_end_and_answers_nobody_is_stuck_after_20_s() {
+fn a_daemon_that_is_always_busy_and_never_answers_is_stuck_after_20_s() {
     in_a_scope(|| {
         script("busy 1000000");
         let begun = Instant::now();
@@ -427,7 +427,7 @@ fn an_abandoned_election_takes_nothing_with_it() {
 }
 
 #[test]
-fn a_spawn_lock_that_nobody_gives_up_is_waited_for_and_then_gone_without() {
+fn a_spawn_lock_that_is_never_released_is_waited_for_before_going_dedicated() {
     in_a_scope(|| {
         let key_dir = KeyDir::ensure("key").unwrap();
         let _lock = Lock::acquire(key_dir.dir(), SPAWN_LOCK, Mode::Exclusive).unwrap();

@@ -140,7 +140,7 @@ fn rule_1_twenty_processes_of_which_some_are_killed_at_any_moment_get_one_daemon
 }
 
 #[test]
-fn whoever_arrives_while_a_daemon_is_being_stopped_gets_the_next_one() {
+fn a_session_that_arrives_while_a_daemon_is_being_stopped_gets_the_next_one() {
     in_a_scope(|| {
         let first = attach("key");
         first.daemon.signal(Signal::TERM).unwrap();
