@@ -11,7 +11,7 @@ pub(crate) type Edit = (Range<usize>, Vec<u8>);
 /// ```
 /// use kennel_core::message::Owned;
 ///
-/// let mut line = Owned::behind_room(b"....{\"id\":7}".to_vec(), 4);
+/// let mut line = Owned::with_headroom(b"....{\"id\":7}".to_vec(), 4);
 /// line.splice(vec![(6..7, b"123".to_vec())]);
 /// assert_eq!(&line[..], b"{\"id\":123}");
 /// ```

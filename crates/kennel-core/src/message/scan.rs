@@ -24,7 +24,7 @@ use super::{KnownMembers, MemberPosition, Part};
 /// let line = br#"{"jsonrpc":"2.0","method":"tools/list","id":7}"#;
 /// let mut scan = Scan::default();
 /// for end in [9, 30, line.len()] {
-///     scan.look_at(&line[..end]);
+///     scan.scan(&line[..end]);
 /// }
 /// assert_eq!(Message::parse(Line::scanned(line, &scan)), Message::parse(line));
 /// ```
