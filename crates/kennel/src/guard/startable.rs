@@ -230,7 +230,7 @@ mod tests {
             (vec!["no-such-command".into()], 127, "command not found"),
             (vec!["/no/such/command".into()], 127, "command not found"),
             (vec![plain.into()], 126, "not an executable file"),
-            (vec![script(&scope, "empty", "")], 126, "an empty file"),
+            (vec![script(&scope, "empty", "")], 126, "the file is empty"),
             (
                 vec![script(&scope, "lost", "#!/no/such/shell\n")],
                 126,

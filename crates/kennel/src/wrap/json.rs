@@ -203,7 +203,7 @@ mod tests {
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(
-                error.contains("cannot be read for certain"),
+                error.contains("duplicate key"),
                 "{text}: {error}"
             );
         }

@@ -231,7 +231,7 @@ mod tests {
         let source = read(&path).unwrap();
         std::fs::write(&path, "two").unwrap();
         let error = replace(&source, "three").unwrap_err();
-        assert!(error.contains("changed meanwhile"), "{error}");
+        assert!(error.contains("changed in the meantime"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         let source = read(&path).unwrap();
         replace(&source, "three").unwrap();
