@@ -171,7 +171,7 @@ pub(super) fn arm(daemon: &DaemonState) {
     });
     let watchdog = Watchdog::arm(ladder + STUCK_AFTER, move || {
         if let Some(log) = handle {
-            log.line("stuck while ending: killed itself");
+            log.line("stuck while ending: exits at once");
         }
     });
     daemon.watchdog.replace(Some(watchdog));

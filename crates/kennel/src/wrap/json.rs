@@ -202,10 +202,7 @@ mod tests {
             r#"[{"a": [], "c": 1, "a": []}]"#,
         ] {
             let error = parse(text).unwrap_err().to_string();
-            assert!(
-                error.contains("duplicate key"),
-                "{text}: {error}"
-            );
+            assert!(error.contains("duplicate key"), "{text}: {error}");
         }
         assert!(parse(r#"{"a": {"a": 1}, "b": {"a": 1}}"#).is_ok());
     }

@@ -359,7 +359,7 @@ fn a_hello_that_no_server_can_be_started_with_is_refused_and_others_are_served()
     let mut hello = daemon.hello();
     let pair = (Text::from(&b"TERM"[..]), Text::from(&b"a\0b"[..]));
     Arc::make_mut(&mut hello.env).push(pair.clone());
-    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("holds a NUL");
+    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("contains a NUL");
     hello.env = Arc::new(vec![pair; 10_001]);
     visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("more than 10,000 variables");
     daemon.client().server();

@@ -250,7 +250,7 @@ fn a_killed_warden_leaves_nothing_and_its_client_has_a_new_server() {
     assert!(server.wait(Some(SOON)).unwrap());
     assert_ne!(client.server().pid(), server.pid());
     assert_eq!(other.server().pid(), untouched.pid());
-    daemon.logs("ended unannounced");
+    daemon.logs("was killed; killed strays");
     daemon.stop();
 }
 
