@@ -39,7 +39,7 @@ fn is_the_same_in_parts(line: &[u8], parsed: &Result<Message<'_>, Malformed>) {
     let mut scan = Scan::default();
     let step = line.len() / 7 + 1;
     for end in (0..line.len()).step_by(step) {
-        scan.look_at(&line[..end]);
+        scan.scan(&line[..end]);
     }
     assert_eq!(&Message::parse(Line::scanned(line, &scan)), parsed);
 }

@@ -261,7 +261,7 @@ impl World {
             // It may be refused.
             None => {}
         }
-        let owned = Owned::behind_room(line.to_vec(), 0);
+        let owned = Owned::with_headroom(line.to_vec(), 0);
         self.mux
             .handle_owned_client_line(id, owned, &Scan::default(), self.now);
         if cancelled {
@@ -313,7 +313,7 @@ impl World {
             }
             allowed.progress = self.place_of_progress(&message);
         }
-        let owned = Owned::behind_room([b"12", line].concat(), 2);
+        let owned = Owned::with_headroom([b"12", line].concat(), 2);
         self.mux
             .handle_owned_server_line(owned, &Scan::default(), self.now);
         self.settle(&allowed);

@@ -82,7 +82,7 @@ impl World {
                 self.lost();
                 self.session.handle_upstream_lost(
                     SERVER_RESTARTED,
-                    Unsent::Told {
+                    Unsent::Reported {
                         ids: &unsent,
                         received: None,
                     },

@@ -30,7 +30,7 @@ pub(crate) struct ElectionDriver {
     shim: Pid,
     hello: Vec<u8>,
     /// A line of the session that is sent together with the hello.
-    greeting: Option<Vec<u8>>,
+    handshake: Option<Vec<u8>>,
     connected_to: Option<kernel::End>,
     /// Input of the connection.
     from: Inbox,
@@ -69,7 +69,7 @@ impl ElectionDriver {
     pub(crate) fn new(
         shim: Pid,
         hello: Vec<u8>,
-        greeting: Option<Vec<u8>>,
+        handshake: Option<Vec<u8>>,
         suspect: Option<Pid>,
         now: Moment,
     ) -> ElectionDriver {
@@ -81,7 +81,7 @@ impl ElectionDriver {
             election: Election::new(known, START_TIMEOUT, now),
             shim,
             hello,
-            greeting,
+            handshake,
             connected_to: None,
             from: Inbox::default(),
             to: Outbox::default(),
@@ -154,13 +154,13 @@ impl ElectionDriver {
         }
         match (end, self.connected_to.take()) {
             (ElectionResult::Connected, Some(connected_to)) => {
-                if self.greeting.is_some() {
+                if self.handshake.is_some() {
                     kernel.occurred(Situation::Greets);
                 }
                 let (from, to) = (std::mem::take(&mut self.from), std::mem::take(&mut self.to));
                 Elected::Connected(
                     DaemonConnection::new(connected_to, from, to),
-                    self.greeting.take(),
+                    self.handshake.take(),
                 )
             }
             (ElectionResult::NotStuck, _) => Elected::NotStuck,
@@ -193,58 +193,21 @@ impl ElectionDriver {
                 StepResult::Done
             }
             Step::Connect => StepResult::Connect(self.connect(kernel)),
-            Step::CheckDaemon(role_of) => {
-                let role_of = match role_of {
-                    Target::Busy => kernel.record.map(|record| record.pid),
-                    Target::Suspect => self.suspect,
-                };
-                return Some(self.look(
-                    role_of,
-                    matches!(step, Step::CheckDaemon(Target::Busy)),
-                    kernel,
-                ));
-            }
-            Step::TryLock | Step::LockOrReportHolder => match kernel.try_spawn_lock(self.shim) {
-                true => StepResult::Lock(LockResult::Acquired),
-                false if *step == Step::TryLock => StepResult::Lock(LockResult::HeldByOther),
-                false => StepResult::Failed("somebody else starts the daemon".to_owned()),
-            },
+            Step::CheckDaemon(target) => self.check_daemon(target, kernel),
+            Step::TryLock | Step::LockOrReportHolder => self.lock(step, kernel),
             Step::KillStuckStart => {
                 self.start_watch.end_if_stuck(self.shim, kernel);
                 StepResult::Done
             }
-            Step::VerifySuspect => {
-                self.watch = None;
-                let suspect = self.suspect.filter(|pid| kernel.alive(*pid));
-                match suspect {
-                    None => StepResult::Suspect(SuspectCheck::Gone),
-                    Some(pid) if is_recorded(kernel, pid) => {
-                        StepResult::Suspect(SuspectCheck::Verified)
-                    }
-                    Some(pid) if kernel.daemon_lock() == Some(pid) => {
-                        StepResult::Failed("it is not proven to be the daemon".to_owned())
-                    }
-                    Some(_) => StepResult::Suspect(SuspectCheck::Gone),
-                }
-            }
+            Step::VerifySuspect => self.verify_suspect(kernel),
             Step::PingSuspect => {
                 self.to.push(&Control::Ping.line(), kernel);
-                self.flush(kernel);
-                self.wait = Wait::Reply(StuckWatch::new(Patience::Last, now), now + CHECK_EVERY);
+                self.wait_for_reply(Patience::Last, kernel);
                 return None;
             }
-            Step::KillSuspect => match self.suspect.take().filter(|pid| kernel.alive(*pid)) {
-                None => StepResult::Done,
-                Some(pid) if is_recorded(kernel, pid) && kernel.daemon_lock() == Some(pid) => {
-                    end_stuck(self.shim, pid, kernel);
-                    StepResult::Done
-                }
-                Some(_) => StepResult::Failed("it is not proven to be the daemon".to_owned()),
-            },
+            Step::KillSuspect => self.kill_suspect(kernel),
             Step::ProbeDaemonLock => StepResult::DaemonLockHeld(kernel.daemon_lock().is_some()),
-            Step::ReportLockHolder => {
-                StepResult::Failed("a daemon that cannot be connected_to".to_owned())
-            }
+            Step::ReportLockHolder => StepResult::Failed("the daemon cannot be reached".to_owned()),
             Step::StartDaemon if kernel.shortage == Some(Shortage::Daemons) => {
                 StepResult::Failed("no daemon can be started".to_owned())
             }
@@ -255,17 +218,14 @@ impl ElectionDriver {
             Step::SendHello => {
                 kernel.unlock_spawn(self.shim);
                 self.to.push(&self.hello, kernel);
-                if let Some(greeting) = &self.greeting {
-                    self.to.push(greeting, kernel);
+                if let Some(handshake) = &self.handshake {
+                    self.to.push(handshake, kernel);
                 }
-                self.flush(kernel);
-                self.wait = Wait::Reply(StuckWatch::new(Patience::First, now), now + CHECK_EVERY);
+                self.wait_for_reply(Patience::First, kernel);
                 return None;
             }
             Step::WaitForExit(length) => {
-                let pid = self
-                    .connected_to
-                    .map_or(0, |connected_to| connected_to.peer);
+                let pid = self.connected_to.map_or(0, |end| end.peer);
                 self.close_connection(kernel);
                 self.wait = Wait::End(pid, now + *length);
                 return None;
@@ -282,6 +242,49 @@ impl ElectionDriver {
             }
             Step::Finish(_) => return None,
         })
+    }
+
+    fn check_daemon(&mut self, target: &Target, kernel: &mut Kernel) -> StepResult {
+        let (pid, is_busy) = match target {
+            Target::Busy => (kernel.record.map(|record| record.pid), true),
+            Target::Suspect => (self.suspect, false),
+        };
+        self.look(pid, is_busy, kernel)
+    }
+
+    fn lock(&self, step: &Step, kernel: &mut Kernel) -> StepResult {
+        match kernel.try_spawn_lock(self.shim) {
+            true => StepResult::Lock(LockResult::Acquired),
+            false if *step == Step::TryLock => StepResult::Lock(LockResult::HeldByOther),
+            false => StepResult::Failed("another process starts the daemon".to_owned()),
+        }
+    }
+
+    fn verify_suspect(&mut self, kernel: &Kernel) -> StepResult {
+        self.watch = None;
+        match self.suspect.filter(|pid| kernel.alive(*pid)) {
+            Some(pid) if is_recorded(kernel, pid) => StepResult::Suspect(SuspectCheck::Verified),
+            Some(pid) if kernel.daemon_lock() == Some(pid) => not_verified(),
+            Some(_) | None => StepResult::Suspect(SuspectCheck::Gone),
+        }
+    }
+
+    fn kill_suspect(&mut self, kernel: &mut Kernel) -> StepResult {
+        match self.suspect.take().filter(|pid| kernel.alive(*pid)) {
+            None => StepResult::Done,
+            Some(pid) if is_recorded(kernel, pid) && kernel.daemon_lock() == Some(pid) => {
+                end_stuck(self.shim, pid, kernel);
+                StepResult::Done
+            }
+            Some(_) => not_verified(),
+        }
+    }
+
+    /// Sends what is queued, and waits for the daemon's reply.
+    fn wait_for_reply(&mut self, patience: Patience, kernel: &mut Kernel) {
+        let now = kernel.now;
+        self.flush(kernel);
+        self.wait = Wait::Reply(StuckWatch::new(patience, now), now + CHECK_EVERY);
     }
 
     fn flush(&mut self, kernel: &mut Kernel) {
@@ -509,4 +512,8 @@ impl StartWatch {
         }
         holds
     }
+}
+
+fn not_verified() -> StepResult {
+    StepResult::Failed("the suspect is not verified as the daemon".to_owned())
 }

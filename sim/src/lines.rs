@@ -1,6 +1,6 @@
 //! Splits input into lines, and queues lines to be written.
 
-use kennel_core::hello::VOID;
+use kennel_core::hello::ABORT_BYTE;
 use kennel_core::message::Scan;
 
 use crate::coverage::Situation;
@@ -64,7 +64,7 @@ impl Inbox {
     pub(crate) fn begins_a_call(&self) -> bool {
         let line = self.unfinished();
         let mut scan = Scan::default();
-        scan.look_at(line);
+        scan.scan(line);
         line.len() >= MIN_SENT_AHEAD && scan.begins_a_call()
     }
 }
@@ -147,13 +147,13 @@ impl Outbox {
         self.ahead += count;
     }
 
-    /// Ends a line that was sent in part with [`VOID`], so that the receiver drops it.
+    /// Ends a line that was sent in part with [`ABORT_BYTE`], so that the receiver drops it.
     pub(crate) fn abort_partial_line(&mut self, kernel: &mut Kernel) {
         if std::mem::take(&mut self.ahead) > 0 {
             kernel.occurred(Situation::Aborted);
             self.bytes_differ = true;
             self.has_control_lines = true;
-            self.bytes.extend_from_slice(&[VOID, b'\n']);
+            self.bytes.extend_from_slice(&[ABORT_BYTE, b'\n']);
             self.bytes.append(&mut self.after_partial);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kennel_core::hello::VOID;
+use kennel_core::hello::ABORT_BYTE;
 use kennel_core::time::Moment;
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ impl Server {
             return;
         };
         // An aborted line.
-        if line.ends_with(&[VOID]) {
+        if line.ends_with(&[ABORT_BYTE]) {
             return;
         }
         match serde_json::from_slice(&line) {

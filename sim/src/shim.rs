@@ -271,7 +271,7 @@ impl Shim {
 
     /// Sends the beginning of a long line, if it will be forwarded.
     fn send_ahead(&mut self, kernel: &mut Kernel) {
-        if !self.stdin_open || !self.engine.session().forwards() {
+        if !self.stdin_open || !self.engine.session().can_forward() {
             return;
         }
         if let Some(connection) = &mut self.connection {
@@ -412,9 +412,9 @@ impl Shim {
                 Elected::Solo => engine::Elected::NoDaemon {
                     why: "no daemon".to_owned(),
                 },
-                Elected::Connected(connection, greeting) => {
+                Elected::Connected(connection, handshake) => {
                     self.new_connection = Some(connection);
-                    engine::Elected::Connected { greeting }
+                    engine::Elected::Connected { handshake }
                 }
             };
             self.handle(Event::Elected(elected), kernel);
@@ -428,35 +428,14 @@ impl Shim {
             match action {
                 Action::StartServer => self.start_server(kernel),
                 Action::DeclareServerLost => self.lose_server(kernel),
-                Action::StopServer => {
-                    let was_pending = self.was_pending;
-                    kernel.check(!was_pending, || {
-                        "rule 3: a server is stopped while a request is pending".to_owned()
-                    });
-                    if let Some(server) = &self.server {
-                        kernel.close_write(server.stdin);
-                        kernel.stop_tree(server.pid);
-                    }
-                }
+                Action::StopServer => self.stop_server(kernel),
                 Action::Elect(purpose) => self.elect(purpose, kernel),
                 Action::AbandonElection => {
                     if let Some(election) = self.election.take() {
                         election.abandon(kernel);
                     }
                 }
-                Action::UseConnection => {
-                    let new = self.new_connection.take();
-                    kernel.check(new.is_some(), || "there is no connection to use".to_owned());
-                    kernel.check(self.server.is_none(), || {
-                        "a shim shares while its dedicated server is left".to_owned()
-                    });
-                    if let Some(former) = std::mem::replace(&mut self.connection, new) {
-                        former.close(kernel);
-                    }
-                    if self.purpose == Some(Purpose::Return) {
-                        kernel.occurred(Situation::Returns);
-                    }
-                }
+                Action::UseConnection => self.use_connection(kernel),
                 Action::DropConnection => {
                     if let Some(connection) = self.new_connection.take() {
                         connection.close(kernel);
@@ -472,14 +451,7 @@ impl Shim {
                         connection.to.push_control_line(&control.line(), kernel);
                     }
                 }
-                Action::CheckDaemon => {
-                    let daemon = self
-                        .connection
-                        .as_ref()
-                        .map(|connection| connection.end.peer);
-                    let work = daemon.and_then(|daemon| kernel.work(daemon));
-                    self.engine.handle(Event::DaemonChecked(work), kernel.now);
-                }
+                Action::CheckDaemon => self.check_daemon(kernel),
                 Action::CheckStopped => {
                     let event = Event::StoppedChecked { pid: None };
                     self.engine.handle(event, kernel.now);
@@ -508,6 +480,37 @@ impl Shim {
                 | Action::TimerCancelled => {}
             }
         }
+    }
+
+    fn stop_server(&mut self, kernel: &mut Kernel) {
+        let was_pending = self.was_pending;
+        kernel.check(!was_pending, || {
+            "rule 3: a server is stopped while a request is pending".to_owned()
+        });
+        if let Some(server) = &self.server {
+            kernel.close_write(server.stdin);
+            kernel.stop_tree(server.pid);
+        }
+    }
+
+    fn use_connection(&mut self, kernel: &mut Kernel) {
+        let new = self.new_connection.take();
+        kernel.check(new.is_some(), || "there is no connection to use".to_owned());
+        kernel.check(self.server.is_none(), || {
+            "a shim shares while its dedicated server is left".to_owned()
+        });
+        if let Some(former) = std::mem::replace(&mut self.connection, new) {
+            former.close(kernel);
+        }
+        if self.purpose == Some(Purpose::Return) {
+            kernel.occurred(Situation::Returns);
+        }
+    }
+
+    fn check_daemon(&mut self, kernel: &Kernel) {
+        let connection = self.connection.as_ref();
+        let work = connection.and_then(|connection| kernel.work(connection.end.peer));
+        self.engine.handle(Event::DaemonChecked(work), kernel.now);
     }
 
     fn start_server(&mut self, kernel: &mut Kernel) {
@@ -543,7 +546,7 @@ impl Shim {
                 .map(|connection| connection.end.peer),
             Purpose::Attach | Purpose::Return => None,
         };
-        let greeting = match purpose {
+        let handshake = match purpose {
             Purpose::Return => None,
             _ => self
                 .engine
@@ -553,7 +556,7 @@ impl Shim {
         };
         self.purpose = Some(purpose);
         let hello = hello(self.pid, self.app, kernel.settings).line();
-        let election_driver = ElectionDriver::new(self.pid, hello, greeting, suspect, kernel.now);
+        let election_driver = ElectionDriver::new(self.pid, hello, handshake, suspect, kernel.now);
         let left = self.election.replace(election_driver);
         kernel.check(left.is_none(), || "two elections of one shim".to_owned());
     }

@@ -83,7 +83,7 @@ impl Way {
             Kind::Direct | Kind::Solo | Kind::Kennel => (None, Vec::new()),
             _ => {
                 let server = subject.command(place.dir(), "shared")?;
-                let (broker, client) = opened(kind, &server, peers, place.dir())?;
+                let (broker, client) = start_broker(kind, &server, peers, place.dir())?;
                 (Some(broker), client)
             }
         };
@@ -137,99 +137,132 @@ impl Way {
     }
 }
 
-/// What is in the middle, which is ready, and what a client starts.
-fn opened(
+/// Starts a broker and waits until it is ready. Also returns the command of a client.
+fn start_broker(
     kind: Kind,
     server: &[OsString],
     peers: &Path,
     dir: &Path,
 ) -> io::Result<(Broker, Vec<OsString>)> {
-    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    if kind == Kind::RmcpMux {
+        return start_rmcp_mux(server, peers, dir);
+    }
+    let address = free_address()?;
+    let (broker, client) = match kind {
+        Kind::McpProxy => mcp_proxy(server, peers, address)?,
+        Kind::FastMcp => fast_mcp(server, peers, dir, address)?,
+        _ => supergateway(kind, server, peers, address)?,
+    };
+    let broker = Broker::start(broker, || TcpStream::connect(address).is_ok())?;
+    Ok((broker, client))
+}
+
+/// The commands of a broker and of its client.
+type Commands = (Vec<OsString>, Vec<OsString>);
+
+/// The only broker that listens on a Unix socket.
+fn start_rmcp_mux(
+    server: &[OsString],
+    peers: &Path,
+    dir: &Path,
+) -> io::Result<(Broker, Vec<OsString>)> {
+    let socket = dir.join("rmcp-mux.sock");
+    let program = |name| installed(peers.join("cargo/bin").join(name));
+    let mut broker = vec![program("rmcp-mux")?.into(), "--socket".into()];
+    broker.push(socket.clone().into());
+    // The default is five clients at a time.
+    broker.extend(words(&[
+        "--max-active-clients",
+        "128",
+        "--log-level",
+        "error",
+    ]));
+    broker.extend(["--cmd".into(), server[0].clone(), "--".into()]);
+    broker.extend(server[1..].iter().cloned());
+    let broker = Broker::start(broker, || UnixStream::connect(&socket).is_ok())?;
+    let client = vec![
+        program("rmcp-mux-proxy")?.into(),
+        "--socket".into(),
+        socket.into(),
+    ];
+    Ok((broker, client))
+}
+
+fn mcp_proxy(server: &[OsString], peers: &Path, address: SocketAddr) -> io::Result<Commands> {
+    let program = OsString::from(installed(peers.join("python/bin/mcp-proxy"))?);
+    let port = address.port().to_string();
+    let quiet = ["--log-level", "ERROR"];
+    let mut broker = vec![program.clone()];
+    broker.extend(words(&quiet));
+    broker.extend(words(&["--host", "127.0.0.1", "--port", &port, "--"]));
+    broker.extend(server.iter().cloned());
+    let mut client = vec![program];
+    client.extend(words(&quiet));
+    client.push(format!("http://{address}/sse").into());
+    Ok((broker, client))
+}
+
+fn fast_mcp(
+    server: &[OsString],
+    peers: &Path,
+    dir: &Path,
+    address: SocketAddr,
+) -> io::Result<Commands> {
+    let program = OsString::from(installed(peers.join("fastmcp/bin/fastmcp"))?);
+    let port = address.port().to_string();
+    let config = dir.join("fastmcp.json");
+    let server: Vec<_> = server.iter().map(|word| word.to_string_lossy()).collect();
+    let server = json!({"command": server[0], "args": server[1..]});
+    std::fs::write(&config, json!({"mcpServers": {"it": server}}).to_string())?;
+    let quiet = ["--no-banner", "--log-level", "ERROR"];
+    let mut broker = vec![program.clone(), "run".into(), config.into()];
+    broker.extend(words(&["--transport", "http", "--host", "127.0.0.1"]));
+    broker.extend(words(&["--port", &port]));
+    broker.extend(words(&quiet));
+    let url = format!("http://{address}/mcp");
+    let mut client = vec![program, "run".into(), url.into()];
+    client.extend(words(&quiet));
+    Ok((broker, client))
+}
+
+/// `supergateway`, with its own client or with `mcp-remote`.
+fn supergateway(
+    kind: Kind,
+    server: &[OsString],
+    peers: &Path,
+    address: SocketAddr,
+) -> io::Result<Commands> {
     let npm = |script: &str| {
         let script = installed(peers.join("npm/node_modules").join(script))?;
         Ok::<_, io::Error>(vec![OsString::from("node"), script.into()])
     };
-    if kind == Kind::RmcpMux {
-        let socket = dir.join("rmcp-mux.sock");
-        let program = |name| installed(peers.join("cargo/bin").join(name));
-        let mut broker = vec![program("rmcp-mux")?.into(), "--socket".into()];
-        broker.push(socket.clone().into());
-        // It serves five at a time, unless it is told otherwise.
-        broker.extend(words(&[
-            "--max-active-clients",
-            "128",
-            "--log-level",
-            "error",
-        ]));
-        broker.extend(["--cmd".into(), server[0].clone(), "--".into()]);
-        broker.extend(server[1..].iter().cloned());
-        let broker = Broker::start(broker, || UnixStream::connect(&socket).is_ok())?;
-        let client = vec![
-            program("rmcp-mux-proxy")?.into(),
-            "--socket".into(),
-            socket.into(),
-        ];
-        return Ok((broker, client));
-    }
-    // The others listen on a port.
-    let address = free_address()?;
+    let program = npm("supergateway/dist/index.js")?;
     let port = address.port().to_string();
-    let (broker, client) = match kind {
-        Kind::McpProxy => {
-            let program = OsString::from(installed(peers.join("python/bin/mcp-proxy"))?);
-            let quiet = ["--log-level", "ERROR"];
-            let mut broker = vec![program.clone()];
-            broker.extend(words(&quiet));
-            broker.extend(words(&["--host", "127.0.0.1", "--port", &port, "--"]));
-            broker.extend(server.iter().cloned());
-            let mut client = vec![program];
-            client.extend(words(&quiet));
-            client.push(format!("http://{address}/sse").into());
-            (broker, client)
-        }
-        Kind::FastMcp => {
-            let program = OsString::from(installed(peers.join("fastmcp/bin/fastmcp"))?);
-            let config = dir.join("fastmcp.json");
-            let server: Vec<_> = server.iter().map(|word| word.to_string_lossy()).collect();
-            let server = json!({"command": server[0], "args": server[1..]});
-            std::fs::write(&config, json!({"mcpServers": {"it": server}}).to_string())?;
-            let quiet = ["--no-banner", "--log-level", "ERROR"];
-            let mut broker = vec![program.clone(), "run".into(), config.into()];
-            broker.extend(words(&["--transport", "http", "--host", "127.0.0.1"]));
-            broker.extend(words(&["--port", &port]));
-            broker.extend(words(&quiet));
-            let url = format!("http://{address}/mcp");
-            let mut client = vec![program, "run".into(), url.into()];
-            client.extend(words(&quiet));
-            (broker, client)
+    let line = server.iter().map(|word| word.to_string_lossy());
+    let line = line.collect::<Vec<_>>().join(" ");
+    let quiet = ["--logLevel", "none"];
+    let mut broker = program.clone();
+    broker.extend(words(&["--stdio", &line, "--port", &port]));
+    broker.extend(words(&quiet));
+    let url = format!("http://{address}/sse");
+    let client = match kind {
+        Kind::McpRemote => {
+            let mut client = npm("mcp-remote/dist/proxy.js")?;
+            client.extend(words(&[&url, "--transport", "sse-only", "--allow-http"]));
+            client
         }
         _ => {
-            let program = npm("supergateway/dist/index.js")?;
-            let line = server.iter().map(|word| word.to_string_lossy());
-            let line = line.collect::<Vec<_>>().join(" ");
-            let quiet = ["--logLevel", "none"];
-            let mut broker = program.clone();
-            broker.extend(words(&["--stdio", &line, "--port", &port]));
-            broker.extend(words(&quiet));
-            let url = format!("http://{address}/sse");
-            let client = match kind {
-                Kind::McpRemote => {
-                    let mut client = npm("mcp-remote/dist/proxy.js")?;
-                    client.extend(words(&[&url, "--transport", "sse-only", "--allow-http"]));
-                    client
-                }
-                _ => {
-                    let mut client = program;
-                    client.extend(words(&["--sse", &url]));
-                    client.extend(words(&quiet));
-                    client
-                }
-            };
-            (broker, client)
+            let mut client = program;
+            client.extend(words(&["--sse", &url]));
+            client.extend(words(&quiet));
+            client
         }
     };
-    let broker = Broker::start(broker, || TcpStream::connect(address).is_ok())?;
     Ok((broker, client))
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
 }
 
 fn installed(program: PathBuf) -> io::Result<PathBuf> {

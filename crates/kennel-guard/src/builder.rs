@@ -21,7 +21,7 @@ const PARENT_WATCH: &str = "KENNEL_PARENT_WATCH";
 
 /// Configures a [`Guard`]. Made by [`Guard::builder`].
 #[derive(Debug)]
-#[must_use = "nothing is guarded before `acquire`"]
+#[must_use = "the guard starts with `acquire`"]
 pub struct GuardBuilder {
     name: String,
     starter: io::Result<Starter>,
@@ -76,7 +76,7 @@ impl GuardBuilder {
         self
     }
 
-    /// Other processes that also coexist may have the store, but none that is exclusive.
+    /// Allows other processes that also coexist to hold the store, but no exclusive one.
     pub fn coexist(mut self) -> Self {
         self.mode = Mode::Shared;
         self

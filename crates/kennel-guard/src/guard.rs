@@ -52,8 +52,9 @@ impl Guard {
     pub fn lease(&self) -> Lease {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = ClientId(NEXT.fetch_add(1, Ordering::Relaxed));
-        self.shared
-            .tell(|lifetime, now| lifetime.handle_client_attached(id, Liveness::Unwatchable, now));
+        self.shared.report(|lifetime, now| {
+            lifetime.handle_client_attached(id, Liveness::Unwatchable, now)
+        });
         Lease {
             shared: self.shared.clone(),
             id,
@@ -94,7 +95,7 @@ impl Stopper {
     /// Ends the server with [`Reason::Asked`], unless another reason came first.
     pub fn stop(&self) {
         self.0.shutdown.decide(Reason::Asked);
-        self.0.tell(|lifetime, now| lifetime.handle_stop(now));
+        self.0.report(|lifetime, now| lifetime.handle_stop(now));
     }
 }
 
@@ -110,13 +111,13 @@ impl Lease {
     /// Reports activity of the session. Only needed with [`max_idle`](GuardBuilder::max_idle).
     pub fn traffic(&self) {
         self.shared
-            .tell_without_waking(|lifetime, now| lifetime.handle_traffic(self.id, now));
+            .report_without_waking(|lifetime, now| lifetime.handle_traffic(self.id, now));
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.shared
-            .tell(|lifetime, now| lifetime.handle_client_gone(self.id, now));
+            .report(|lifetime, now| lifetime.handle_client_gone(self.id, now));
     }
 }

@@ -15,9 +15,9 @@ pub enum OwnerError {
     NotPositive(i64),
     /// The server itself.
     #[error(
-        "pid {0} is this server itself, which cannot own itself: give the pid of the process that started it"
+        "pid {0} is this server, which cannot be its own owner: give the pid of the process that started it"
     )]
-    Myself(u32),
+    ThisProcess(u32),
     /// Neither a pid nor a process identity.
     #[error("{0:?} is not a pid: give the pid of the process that owns this server")]
     Malformed(String),
@@ -48,7 +48,7 @@ pub(crate) fn parse(text: &str) -> Result<Named, OwnerError> {
     if let Ok(identity) = text.parse::<Identity>() {
         return match identity.pid() {
             0 => Err(OwnerError::NotPositive(0)),
-            pid if pid == std::process::id() => Err(OwnerError::Myself(pid)),
+            pid if pid == std::process::id() => Err(OwnerError::ThisProcess(pid)),
             _ => Ok(Named::Identity(identity)),
         };
     }
@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str) -> Result<Named, OwnerError> {
         Ok(0) => Err(OwnerError::NotPositive(0)),
         Err(_) if number < 0 => Err(OwnerError::NotPositive(number)),
         Err(_) => Err(malformed()),
-        Ok(pid) if pid == std::process::id() => Err(OwnerError::Myself(pid)),
+        Ok(pid) if pid == std::process::id() => Err(OwnerError::ThisProcess(pid)),
         Ok(pid) => Ok(Named::Pid(pid)),
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(parse("0"), Err(OwnerError::NotPositive(0)));
         assert_eq!(parse("-1"), Err(OwnerError::NotPositive(-1)));
         let me = std::process::id();
-        assert_eq!(parse(&me.to_string()), Err(OwnerError::Myself(me)));
+        assert_eq!(parse(&me.to_string()), Err(OwnerError::ThisProcess(me)));
         for text in [
             "",
             "abc",
@@ -140,6 +140,9 @@ mod tests {
         assert!(std::env::var_os("DIARY_OWNER").is_none());
         assert_eq!(Command::new("true").get_envs().count(), 0);
         // The value of this process is refused: a process cannot own itself.
-        assert_eq!(parse(value), Err(OwnerError::Myself(std::process::id())));
+        assert_eq!(
+            parse(value),
+            Err(OwnerError::ThisProcess(std::process::id()))
+        );
     }
 }

@@ -32,7 +32,9 @@ impl fmt::Display for Reason {
             Reason::Signal(signal) => write!(f, "signal {}", signal.as_raw()),
             Reason::StarterGone(Role::Parent) => f.write_str("the parent process is gone"),
             Reason::StarterGone(Role::App) => f.write_str("the app behind the launchers is gone"),
-            Reason::StarterGone(Role::StdinPeer) => f.write_str("the process behind stdin is gone"),
+            Reason::StarterGone(Role::StdinPeer) => {
+                f.write_str("the process that created stdin is gone")
+            }
             Reason::Unneeded(reason) => reason.fmt(f),
             Reason::Asked => f.write_str("stop asked"),
         }

@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 const STORES: &str = "stores";
 /// The lock file, in the directory of a store.
 const LOCK: &str = "lock";
-/// The file beside it with the record of [`Held::declare`].
+/// The file with the record of [`Held::declare`], beside the lock file.
 const DECLARED: &str = "declared";
 /// Maximum length of name and path together.
 const MAX_DECLARED: usize = 64 << 10;
@@ -116,8 +116,8 @@ impl Store {
         let legacy = self.legacy_locks(|path| legacy::hold(path))?;
         if mode == Mode::Exclusive {
             // The record is written only after all locks were taken (rule 7).
-            let record =
-                Record::of_me(name).map_err(Refusal::io("read the identity of this process"))?;
+            let record = Record::of_this_process(name)
+                .map_err(Refusal::io("read the identity of this process"))?;
             lock.write_record(&record).map_err(Refusal::Lock)?;
         }
         Ok(Held {
@@ -226,7 +226,7 @@ pub struct HeldAt {
 
 impl HeldAt {
     fn new(place: PathBuf, legacy: bool, probe: Probe) -> Option<HeldAt> {
-        let words = probe.by_whom(&place)?;
+        let words = probe.holder_text(&place)?;
         let holder = match probe {
             Probe::Free => None,
             Probe::Held { by } => by,

@@ -41,13 +41,13 @@ impl Shared {
     }
 
     /// Reports an event to the lifetime, and wakes the watch because its deadline may have changed.
-    pub(crate) fn tell(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
+    pub(crate) fn report(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
         news(&mut self.lifetime(), self.now());
         self.waker.wake();
     }
 
-    /// [`tell`](Self::tell) without waking the watch, for events that only postpone the deadline.
-    pub(crate) fn tell_without_waking(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
+    /// [`report`](Self::report) without waking the watch, for events that only postpone the deadline.
+    pub(crate) fn report_without_waking(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
         news(&mut self.lifetime(), self.now());
     }
 
@@ -112,7 +112,7 @@ impl Watch {
     pub(crate) fn run(mut self) {
         loop {
             self.shared.waker.clear();
-            if let Some(reason) = self.look() {
+            if let Some(reason) = self.check_reasons() {
                 self.shared.shutdown.decide(reason);
             }
             if self.shared.shutdown.reason().is_some() {
@@ -141,7 +141,7 @@ impl Watch {
     }
 
     /// Checks all reasons to end; returns the first one, if any.
-    fn look(&mut self) -> Option<Reason> {
+    fn check_reasons(&mut self) -> Option<Reason> {
         if let Some(signal) = self.signals.as_ref().and_then(Signals::next) {
             return Some(Reason::Signal(signal));
         }
@@ -262,7 +262,7 @@ mod tests {
             }
         });
         drop(watcher.unwrap());
-        shared.tell(|lifetime, now| lifetime.advance(now));
+        shared.report(|lifetime, now| lifetime.advance(now));
     }
 
     #[test]

@@ -229,7 +229,10 @@ fn nobody_owns_itself() {
     let line = format!("exec {} owner=$$", bin("tk-guarded").display());
     let output = command.args(["-c", &line]).output().unwrap();
     let heard = String::from_utf8_lossy(&output.stdout);
-    assert!(heard.contains("is this server itself"), "{heard}");
+    assert!(
+        heard.contains("is this server, which cannot be its own owner"),
+        "{heard}"
+    );
 }
 
 #[test]

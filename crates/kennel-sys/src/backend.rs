@@ -48,7 +48,7 @@ pub(crate) enum Access {
 }
 
 /// A living process that took a lock.
-pub(crate) struct LockTaker {
+pub(crate) struct LockOwner {
     pub(crate) process: ProcessRef,
     /// Whether a descriptor with the lock was seen. If we may not see its files, the kernel only gives a pid, which may be
     /// reused.
@@ -78,7 +78,7 @@ functions! {
     stat(u32) -> io::Result<ProcessStat> = unsupported();
     work(u32) -> Option<ProcessWork> = None;
     now_in_ticks() -> u64 = 0;
-    since(u64) -> Duration = Duration::ZERO;
+    elapsed_since(u64) -> Duration = Duration::ZERO;
     visible_pid(u32) -> u32 = 0;
     processes() -> io::Result<Vec<u32>> = unsupported();
     children(u32) -> io::Result<Vec<u32>> = unsupported();
@@ -152,7 +152,7 @@ functions! {
     holds_lock(&ProcessRef, FileId) -> Option<bool> = None;
     holds_lock_by(&ProcessRef, u32, FileId) -> bool = false;
     holds_any_lock(&ProcessRef, &dyn Fn(FileId, &Path) -> bool) -> bool = false;
-    lock_takers(FileId) -> Vec<LockTaker> = Vec::new();
+    lock_owners(FileId) -> Vec<LockOwner> = Vec::new();
     lock_holders(FileId, &dyn Fn(u32) -> bool) -> Box<dyn Iterator<Item = ProcessRef> + '_> =
         Box::new(std::iter::empty());
 

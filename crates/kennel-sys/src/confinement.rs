@@ -62,7 +62,7 @@ impl Confinement {
     }
 
     /// The same for a process and its children: an error if they would be in other namespaces.
-    pub fn of_it_and_its_children(
+    pub fn of_process_and_children(
         process: &ProcessRef,
         ours: &Confinement,
     ) -> io::Result<Confinement> {
@@ -100,7 +100,7 @@ impl Confinement {
     }
 
     /// Whether it permits all that `other` permits.
-    pub fn is_as_free_as(&self, other: &Confinement) -> bool {
+    pub fn permits_all_of(&self, other: &Confinement) -> bool {
         let mut sets = self.capabilities.iter().zip(&other.capabilities);
         !self.is_filtered()
             && self.namespaces == other.namespaces
@@ -163,7 +163,7 @@ mod tests {
         let me = ProcessRef::me().expect("we are here");
         let of_me = Confinement::of(&me, &ours());
         assert_eq!(ours(), of_me.expect("we can be seen"));
-        let with_children = Confinement::of_it_and_its_children(&me, &ours());
+        let with_children = Confinement::of_process_and_children(&me, &ours());
         assert_eq!(ours(), with_children.expect("they would be where we are"));
         assert!(ours().namespace("pid").is_some());
         assert_eq!(ours().namespace("pi"), None);
@@ -216,17 +216,17 @@ mod tests {
             seccomp_filters: 0,
             ..ours()
         };
-        assert!(free.is_as_free_as(&free) && !free.is_filtered());
+        assert!(free.permits_all_of(&free) && !free.is_filtered());
         let mut fewer = free.clone();
         fewer.capabilities[3] = 1;
-        assert!(!fewer.is_as_free_as(&free));
-        assert!(free.is_as_free_as(&fewer));
+        assert!(!fewer.permits_all_of(&free));
+        assert!(free.permits_all_of(&fewer));
         let mut filtered = free.clone();
         filtered.seccomp_filters = 1;
-        assert!(filtered.is_filtered() && !filtered.is_as_free_as(&filtered));
+        assert!(filtered.is_filtered() && !filtered.permits_all_of(&filtered));
         let mut elsewhere = free.clone();
         elsewhere.namespaces[7] = 1;
-        assert!(!elsewhere.is_as_free_as(&free));
+        assert!(!elsewhere.permits_all_of(&free));
     }
 
     #[test]

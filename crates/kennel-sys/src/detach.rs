@@ -1,5 +1,5 @@
-//! Starting a detached process, which is in no session or group of ours and is no child of ours; adopting inherited
-//! descriptors.
+//! Starts detached processes, which are outside our session and process group and are no children of this process. Adopts
+//! inherited descriptors.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -69,7 +69,7 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
-    /// One end of a pipe.
+    /// An end of a pipe.
     Pipe,
     /// A socket.
     Socket,
@@ -78,7 +78,7 @@ pub enum Kind {
 }
 
 /// The descriptors that this process has adopted.
-static ADOPTED: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
+static ADOPTED_DESCRIPTORS: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 
 /// Takes ownership of a descriptor that this process inherited through an exec, by its number, and makes it close-on-exec.
 ///
@@ -111,7 +111,9 @@ pub fn adopt(fd: i32, kind: Kind) -> io::Result<Handle> {
     if !fits {
         return Err(refused(&format!("not a {kind:?} but a {found:?}")));
     }
-    let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut adopted = ADOPTED_DESCRIPTORS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     if !adopted.insert(fd) {
         return Err(refused("adopted before"));
     }

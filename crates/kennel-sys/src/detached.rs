@@ -3,15 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Which detached processes outlive their server's tree. A process is detached if it left the server's session (`setsid`).
+/// The detached processes that outlive their server's tree. A process is detached if it left the server's session
+/// (`setsid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Detached {
     /// Processes that listen on a socket and serve a process outside the tree, and known services (`gpg-agent`, `adb`,
     /// build daemons).
     #[default]
     Auto,
-    /// As [`Auto`](Detached::Auto), for a server with ports, which may detach itself: after its direct process has ended,
-    /// its detached processes are the server, and only known services are kept.
+    /// Like [`Auto`](Detached::Auto), for a server with ports, which may detach itself: after its direct process has
+    /// ended, its detached processes are the server, and only known services are kept.
     AutoGuard,
     /// All of them.
     Keep,
@@ -54,7 +55,7 @@ impl FromStr for Detached {
 pub enum Reason {
     /// A process outside the tree was connected to it.
     Used,
-    /// It is a service that is known to be shared.
+    /// It is a known service that several sessions share.
     Known,
     /// It listens, but its connections cannot be seen: it is in another network namespace, or there is no `sock_diag`.
     Unseen,

@@ -8,12 +8,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::io::Waitable;
 pub use crate::os::Waker;
-use crate::process::{ProcessRef, SWEEP};
+use crate::process::{POLL_INTERVAL, ProcessRef};
 
 /// Blocks until one of `sources` is readable, one of `processes` has ended, or `timeout` is over. May return early, so check
 /// all of them then.
 ///
-/// If the kernel offers no event for the end of a process, the processes are checked every [`SWEEP`].
+/// If the kernel offers no event for the end of a process, the processes are checked every [`POLL_INTERVAL`].
 pub fn sleep(
     sources: &[&dyn Waitable],
     processes: &[&ProcessRef],
@@ -41,7 +41,7 @@ fn sleep_on<'fd>(
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let pause = match left {
             left if all_have_events => left,
-            left => Some(left.map_or(SWEEP, |left| left.min(SWEEP))),
+            left => Some(left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL))),
         };
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
         match poll(polled, pause.as_ref()) {
@@ -55,7 +55,7 @@ fn sleep_on<'fd>(
 
 /// Blocks like [`sleep`], but ends when `output` has no reader any more: a process that has nothing to write would not notice
 /// that otherwise. Returns `false` then.
-pub fn wait_while_read(
+pub fn wait_while_open(
     output: &dyn Waitable,
     sources: &[&dyn Waitable],
     timeout: Option<Duration>,
@@ -91,20 +91,20 @@ mod tests {
         io::Write::write_all(&mut &peer, b"typed").unwrap();
         let never = io::pipe().unwrap();
         for output in [&pipe as &dyn Waitable, &socket] {
-            assert!(wait_while_read(output, &[&never.0], SOON).unwrap());
+            assert!(wait_while_open(output, &[&never.0], SOON).unwrap());
         }
         drop((reader, peer));
         for output in [&pipe as &dyn Waitable, &socket] {
-            assert!(!wait_while_read(output, &[&never.0], None).unwrap());
+            assert!(!wait_while_open(output, &[&never.0], None).unwrap());
         }
     }
 
     #[test]
     fn a_file_always_has_a_reader_and_a_source_wakes_the_wait() {
         let file = File::options().write(true).open("/dev/null").unwrap();
-        assert!(wait_while_read(&file, &[], SOON).unwrap());
+        assert!(wait_while_open(&file, &[], SOON).unwrap());
         let (reader, mut writer) = io::pipe().unwrap();
         io::Write::write_all(&mut writer, b"x").unwrap();
-        assert!(wait_while_read(&file, &[&reader], None).unwrap());
+        assert!(wait_while_open(&file, &[&reader], None).unwrap());
     }
 }

@@ -104,12 +104,12 @@ fn mask(how: libc::c_int) {
 
 /// The state of this crate to keep across an [`exec`], as one argument for [`restore`].
 pub fn state() -> String {
-    let elders: Vec<String> = tree::earlier_children()
+    let children: Vec<String> = tree::children_before_exec()
         .iter()
         .map(u32::to_string)
         .collect();
-    let limit = limits::before().map_or_else(|| "-".to_owned(), limit_text);
-    format!("elders={},limit={limit}", elders.join("."))
+    let limit = limits::original_limit().map_or_else(|| "-".to_owned(), limit_text);
+    format!("elders={},limit={limit}", children.join("."))
 }
 
 /// Restores the state of [`state`] after an [`exec`]. Ignores fields that it does not know.
@@ -120,10 +120,10 @@ pub fn restore(word: &str) -> io::Result<()> {
         word.split(',')
             .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     };
-    let elders = field("elders").unwrap_or_default().split('.');
-    tree::remain_subreaper(elders.filter_map(|pid| pid.parse().ok()).collect())?;
+    let children = field("elders").unwrap_or_default().split('.');
+    tree::remain_subreaper(children.filter_map(|pid| pid.parse().ok()).collect())?;
     if let Some((soft, hard)) = field("limit").and_then(|limit| limit.split_once('/')) {
-        limits::raised_from(soft.parse().ok(), hard.parse().ok());
+        limits::record_original(soft.parse().ok(), hard.parse().ok());
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The limit before it was raised.
-static BEFORE: OnceLock<Rlimit> = OnceLock::new();
+static ORIGINAL_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the limit to the maximum. Returns `false` if it was there already, or if that failed.
 pub fn raise_descriptors() -> bool {
@@ -19,7 +19,7 @@ pub fn raise_descriptors() -> bool {
     };
     let done = before.current != raised.current && setrlimit(Resource::Nofile, raised).is_ok();
     if done {
-        let _ = BEFORE.set(before);
+        let _ = ORIGINAL_LIMIT.set(before);
     }
     done
 }
@@ -54,18 +54,20 @@ pub fn with_enough_stack<T: Send>(work: impl Fn() -> T + Sync) -> T {
 }
 
 /// The limit before it was raised, if it was: soft and hard, `None` for no limit.
-pub(crate) fn before() -> Option<(Option<u64>, Option<u64>)> {
-    BEFORE.get().map(|before| (before.current, before.maximum))
+pub(crate) fn original_limit() -> Option<(Option<u64>, Option<u64>)> {
+    ORIGINAL_LIMIT
+        .get()
+        .map(|before| (before.current, before.maximum))
 }
 
 /// Records the former limit if it was raised before an exec of this process.
-pub(crate) fn raised_from(current: Option<u64>, maximum: Option<u64>) {
-    let _ = BEFORE.set(Rlimit { current, maximum });
+pub(crate) fn record_original(current: Option<u64>, maximum: Option<u64>) {
+    let _ = ORIGINAL_LIMIT.set(Rlimit { current, maximum });
 }
 
 /// Restores the former limit, in a child between fork and exec. Makes only system calls.
 pub(crate) fn restore_descriptors() {
-    if let Some(before) = BEFORE.get() {
+    if let Some(before) = ORIGINAL_LIMIT.get() {
         let _ = setrlimit(Resource::Nofile, *before);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) enum TcpState {
     Listen,
 }
 
-/// Which TCP sockets to list.
+/// The TCP sockets to list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Query {
     pub(crate) state: TcpState,
@@ -40,8 +40,8 @@ pub(crate) enum Ports {
     /// A range, which the kernel can filter by. It may contain other ports than those wanted.
     Within {
         side: Side,
-        least: u16,
-        most: u16,
+        min: u16,
+        max: u16,
     },
 }
 
@@ -55,12 +55,12 @@ impl Query {
     pub(crate) fn wants(&self, socket: &TcpSocket) -> bool {
         let within = match self.ports {
             Ports::Any => true,
-            Ports::Within { side, least, most } => {
+            Ports::Within { side, min, max } => {
                 let port = match side {
                     Side::Local => socket.local.port(),
                     Side::Remote => socket.remote.port(),
                 };
-                (least..=most).contains(&port)
+                (min..=max).contains(&port)
             }
         };
         within && socket.state == self.state
@@ -114,7 +114,7 @@ pub struct Closed {
     /// The address that the client connected to.
     pub address: SocketAddr,
     /// The time since it was closed.
-    pub ago: Duration,
+    pub age: Duration,
     /// Whether the client closed it first: then the address is in the form that the client used.
     pub by_client: bool,
 }
@@ -138,13 +138,13 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
 /// Connections to any of `ports`, seen from the server. A connection that its client has closed does not count. It counts
 /// if the client, on this machine, only sends no more, and waits for an answer.
 pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
-    let mut open = ask(TcpState::Established, Side::Local, ports)?;
-    let mut half_closed = ask(TcpState::CloseWait, Side::Local, ports)?;
+    let mut open = query(TcpState::Established, Side::Local, ports)?;
+    let mut half_closed = query(TcpState::CloseWait, Side::Local, ports)?;
     let mut waiting = Vec::new();
     if !half_closed.is_empty() {
         // A connection end without an inode belongs to a client that is gone.
         for state in [TcpState::FinWait1, TcpState::FinWait2] {
-            waiting.extend(ask(state, Side::Remote, ports)?);
+            waiting.extend(query(state, Side::Remote, ports)?);
         }
         waiting.retain(|socket: &TcpSocket| socket.inode != 0);
     }
@@ -163,7 +163,7 @@ pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
         return Ok(Vec::new());
     }
     // The other ends in this namespace have the same two addresses, swapped.
-    let ends = ask(TcpState::Established, Side::Remote, ports)?;
+    let ends = query(TcpState::Established, Side::Remote, ports)?;
     let ends: HashMap<(SocketAddr, SocketAddr), u64> = ends
         .into_iter()
         .chain(waiting)
@@ -182,11 +182,11 @@ pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
 
 /// Connections to any of `ports` that ended within the last minute.
 pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
-    let by_server = ask(TcpState::TimeWait, Side::Local, ports)?;
-    let by_client = ask(TcpState::TimeWait, Side::Remote, ports)?;
+    let by_server = query(TcpState::TimeWait, Side::Local, ports)?;
+    let by_client = query(TcpState::TimeWait, Side::Remote, ports)?;
     let by_server = by_server.iter().map(|socket| Closed {
         address: socket.local,
-        ago: closed_ago(socket),
+        age: closed_ago(socket),
         by_client: false,
     });
     // Leave out clients of the same port on another machine.
@@ -195,7 +195,7 @@ pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
         .filter(|socket| is_here(socket.remote.ip()));
     let by_client = by_client.map(|socket| Closed {
         address: socket.remote,
-        ago: closed_ago(socket),
+        age: closed_ago(socket),
         by_client: true,
     });
     Ok(by_server.chain(by_client).collect())
@@ -222,11 +222,11 @@ pub fn reached(all: &[Listener], address: SocketAddr, as_client: bool) -> Vec<&L
     all.iter().filter(is_best).collect()
 }
 
-fn ask(state: TcpState, side: Side, ports: &[u16]) -> io::Result<Vec<TcpSocket>> {
-    let (Some(&least), Some(&most)) = (ports.iter().min(), ports.iter().max()) else {
+fn query(state: TcpState, side: Side, ports: &[u16]) -> io::Result<Vec<TcpSocket>> {
+    let (Some(&min), Some(&max)) = (ports.iter().min(), ports.iter().max()) else {
         return Ok(Vec::new());
     };
-    let wanted = Ports::Within { side, least, most };
+    let wanted = Ports::Within { side, min, max };
     let mut rows = os::tcp_sockets(&Query {
         state,
         ports: wanted,
@@ -295,8 +295,8 @@ mod tests {
     use crate::os::each_source;
 
     fn at_port(state: TcpState, port: u16, side: Side) -> Query {
-        let (least, most) = (port, port);
-        let ports = Ports::Within { side, least, most };
+        let (min, max) = (port, port);
+        let ports = Ports::Within { side, min, max };
         Query { state, ports }
     }
 
@@ -435,7 +435,7 @@ mod tests {
             assert_eq!(ours.count(), 1, "{rows:?}");
         }
         let closed = closed(&[port]).unwrap();
-        let is_recent = |it: &Closed| !it.by_client && it.ago < Duration::from_secs(30);
+        let is_recent = |it: &Closed| !it.by_client && it.age < Duration::from_secs(30);
         assert!(closed.iter().any(is_recent), "{closed:?}");
     }
 }

@@ -28,8 +28,8 @@ pub struct Orphan {
     pub age: Duration,
     /// The user of these processes: another user than ours if any of them belongs to one. `None` if hidden.
     pub user: Option<u32>,
-    /// What the platform needs to judge it again.
-    pub(crate) look: os::OrphanLook,
+    /// Facts for the platform's second examination.
+    pub(crate) facts: os::OrphanFacts,
 }
 
 /// Why no process can talk to a server.

@@ -20,9 +20,9 @@ const MAX_CLOSING: usize = 64;
 /// Whether a peer can pass descriptors to this socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passing {
-    /// It cannot, and never could.
+    /// The peer cannot pass descriptors, and never could.
     Refused,
-    /// It cannot any more. Descriptors that it passed before may be in the queue.
+    /// The peer can no longer pass descriptors. Those passed before may be in the queue.
     RefusedFromNow,
     /// It can: this kernel cannot refuse descriptors.
     Possible,

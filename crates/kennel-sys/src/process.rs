@@ -17,11 +17,11 @@ pub use crate::identity::{Identity, ParseIdentityError};
 use crate::io::Handle;
 use crate::kernel::features;
 use crate::os;
-pub use crate::os::HOW_TO_SEE_PROCESSES;
+pub use crate::os::FIX_FOR_HIDDEN_PROCESSES;
 use crate::user::UserId;
 
 /// Interval for checking a process if the kernel offers no event for its exit (rule 10).
-pub const SWEEP: Duration = Duration::from_millis(100);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The identity of this process.
 static OWN_IDENTITY: OnceLock<Identity> = OnceLock::new();
@@ -277,8 +277,7 @@ impl ProcessRef {
         }
     }
 
-    /// A reference from before an exec of this process: its identity, and the descriptor of its end if
-    /// it had one.
+    /// Restores a reference from before an exec of this process: its identity, and its pidfd if it had one.
     pub fn taken_over(identity: Identity, handle: Option<Handle>) -> ProcessRef {
         let handle = handle.map(Handle::into_inner);
         ProcessRef { identity, handle }
@@ -317,7 +316,7 @@ impl ProcessRef {
 
     /// The time since it was started, if known.
     pub fn age(&self) -> Option<Duration> {
-        self.identity.start.map(os::since)
+        self.identity.start.map(os::elapsed_since)
     }
 
     /// The name of its program, for people, if known.
@@ -342,7 +341,7 @@ impl ProcessRef {
         self.exit_fd().map(|fd| fd.as_raw_fd())
     }
 
-    /// Whether the system reports its exit as an event: see [`Exit`](crate::io::Exit). If not, check every [`SWEEP`].
+    /// Whether the system reports its exit as an event: see [`Exit`](crate::io::Exit). If not, check every [`POLL_INTERVAL`].
     pub fn has_exit_event(&self) -> bool {
         self.handle.is_some()
     }
@@ -363,7 +362,7 @@ impl ProcessRef {
             if left == Some(Duration::ZERO) {
                 return Ok(false);
             }
-            pause(left.map_or(SWEEP, |left| left.min(SWEEP)));
+            pause(left.map_or(POLL_INTERVAL, |left| left.min(POLL_INTERVAL)));
         }
         Ok(true)
     }

@@ -42,7 +42,7 @@ impl Signals {
             match table.install(signal) {
                 Ok(true) => {
                     caught.caught.push(signal);
-                    WANTED[slot].fetch_or(bit(signal.as_raw()), Ordering::SeqCst);
+                    CAUGHT_SIGNALS_OF_SLOT[slot].fetch_or(bit(signal.as_raw()), Ordering::SeqCst);
                 }
                 Ok(false) => {}
                 Err(error) => {
@@ -69,30 +69,30 @@ impl AsFd for Signals {
     /// Readable while there is a caught signal.
     fn as_fd(&self) -> BorrowedFd<'_> {
         let pipe = PIPES[self.slot].get();
-        pipe.expect("a slot in use has its pipe").0.as_fd()
+        pipe.expect("a used slot has a pipe").0.as_fd()
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
         let mut table = Table::lock();
-        WANTED[self.slot].store(0, Ordering::SeqCst);
+        CAUGHT_SIGNALS_OF_SLOT[self.slot].store(0, Ordering::SeqCst);
         for &signal in &self.caught {
             table.uninstall(signal);
         }
         // The pipe stays for the next user of the slot: a handler may be writing to it at this moment.
         while self.next().is_some() {}
-        TAKEN[self.slot].store(false, Ordering::SeqCst);
+        USED_SLOTS[self.slot].store(false, Ordering::SeqCst);
     }
 }
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
-static TAKEN: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
-static WANTED: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+static USED_SLOTS: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
+static CAUGHT_SIGNALS_OF_SLOT: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 static WRITE_ENDS: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
 static PIPES: [OnceLock<(OwnedFd, OwnedFd)>; SLOTS] = [const { OnceLock::new() }; SLOTS];
 
-/// Which dispositions are ours, and the former ones.
+/// The installed and the former signal dispositions.
 struct Table {
     users: [usize; SIGNALS],
     former: [Option<libc::sigaction>; SIGNALS],
@@ -109,7 +109,7 @@ impl Table {
 
     fn free_slot(&mut self) -> io::Result<usize> {
         let slot = (0..SLOTS)
-            .find(|&slot| !TAKEN[slot].load(Ordering::SeqCst))
+            .find(|&slot| !USED_SLOTS[slot].load(Ordering::SeqCst))
             .ok_or_else(|| io::Error::other("too many parts of this process catch signals"))?;
         if PIPES[slot].get().is_none() {
             let (reader, writer) = io::pipe()?;
@@ -118,7 +118,7 @@ impl Table {
             let (_, write_end) = PIPES[slot].get_or_init(|| (reader.into(), writer.into()));
             WRITE_ENDS[slot].store(write_end.as_raw_fd(), Ordering::SeqCst);
         }
-        TAKEN[slot].store(true, Ordering::SeqCst);
+        USED_SLOTS[slot].store(true, Ordering::SeqCst);
         Ok(slot)
     }
 
@@ -202,7 +202,7 @@ extern "C" fn write_signal(number: libc::c_int) {
         let errno = os::errno();
         let byte = number as u8;
         for slot in 0..SLOTS {
-            if WANTED[slot].load(Ordering::SeqCst) & bit(number) != 0 {
+            if CAUGHT_SIGNALS_OF_SLOT[slot].load(Ordering::SeqCst) & bit(number) != 0 {
                 let fd = WRITE_ENDS[slot].load(Ordering::SeqCst);
                 // If the pipe is full, it is readable anyway.
                 libc::write(fd, (&raw const byte).cast(), 1);

@@ -88,7 +88,8 @@ impl Origin {
         if self.ancestors.is_none() {
             let watched = self.watched.iter().filter(|it| it.role != Role::StdinPeer);
             let top = watched.max_by_key(|it| it.height);
-            self.ancestors = Some(top.map_or_else(Vec::new, |top| above(&top.process, top.height)));
+            self.ancestors =
+                Some(top.map_or_else(Vec::new, |top| ancestors_above(&top.process, top.height)));
         }
     }
 
@@ -210,7 +211,7 @@ pub fn capture() -> io::Result<Starter> {
     let mut line = vec![parent];
     let app_gone = loop {
         let youngest = line.last().expect("starts with the parent");
-        if line.len() > MAX_LAUNCHERS || !stdio.passed_on_by(youngest) {
+        if line.len() > MAX_LAUNCHERS || !stdio.inherited_from(youngest) {
             break false;
         }
         // If a launcher ends at this moment, its exit event or an adoption follows.
@@ -228,7 +229,9 @@ pub fn capture() -> io::Result<Starter> {
 
     let top = line.len() as isize - 1;
     // The creator of the socket may be one of them.
-    let ancestors = peer.is_some().then(|| above(&line[line.len() - 1], top));
+    let ancestors = peer
+        .is_some()
+        .then(|| ancestors_above(&line[line.len() - 1], top));
     let creator = stdin_creator(peer, &line, ancestors.as_deref().unwrap_or_default());
     let mut watched = Vec::new();
     let app = if top > 0 { line.pop() } else { None };
@@ -248,7 +251,7 @@ pub fn capture() -> io::Result<Starter> {
 }
 
 /// The ancestors above a process of this height, with their heights.
-fn above(process: &ProcessRef, height: isize) -> Vec<(isize, Identity)> {
+fn ancestors_above(process: &ProcessRef, height: isize) -> Vec<(isize, Identity)> {
     let above = ProcessRef::ancestors_of(process, MAX_ANCESTORS);
     (height + 1..).zip(above).collect()
 }
@@ -280,7 +283,7 @@ impl Stdio {
 
     /// Whether `ancestor` has the same stdin, and only passed it on. A terminal or a file proves nothing: many processes
     /// have it.
-    fn passed_on_by(&self, ancestor: &ProcessRef) -> bool {
+    fn inherited_from(&self, ancestor: &ProcessRef) -> bool {
         let Some(ours) = self.input else {
             return false;
         };

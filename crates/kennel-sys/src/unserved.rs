@@ -10,7 +10,7 @@ pub use crate::backend::*;
 use crate::io::{Event, Interest, Token, Wait};
 
 /// The remedy if the processes of this machine cannot be seen.
-pub const HOW_TO_SEE_PROCESSES: &str = "use a platform that kennel serves";
+pub const FIX_FOR_HIDDEN_PROCESSES: &str = "use a platform that kennel serves";
 /// Unknown on this platform.
 pub const SYSTEM_DIRECTORIES: &[&str] = &[];
 /// Unknown on this platform.
@@ -64,7 +64,7 @@ without_values! {
 }
 
 /// The facts about an orphan.
-pub type OrphanLook = ();
+pub type OrphanFacts = ();
 
 /// A search for children, which finds none.
 #[derive(Debug, Default)]

@@ -34,7 +34,8 @@ fn one_holds_it_and_the_other_is_told_at_once_by_whom() {
     let scope = Scope::new("one");
     let dir = dir(&scope);
     let held = exclusive(&dir).unwrap();
-    held.write_record(&Record::of_me("notes").unwrap()).unwrap();
+    held.write_record(&Record::of_this_process("notes").unwrap())
+        .unwrap();
     assert!(held.is_at_its_path());
     let start = Instant::now();
     let error = exclusive(&dir).unwrap_err();
@@ -87,7 +88,7 @@ fn a_lock_file_is_closed_to_others_and_a_shared_lock_has_no_record() {
     let lock = shared(&dir).unwrap();
     let mode = dir.path().join("lock").metadata().unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let record = Record::of_me("notes").unwrap();
+    let record = Record::of_this_process("notes").unwrap();
     assert!(matches!(
         lock.write_record(&record),
         Err(LockError::Io { .. })
@@ -101,8 +102,8 @@ fn a_record_is_there_while_the_lock_is_held_and_cleared_with_it() {
     let scope = Scope::new("record");
     let dir = dir(&scope);
     let lock = exclusive(&dir).unwrap();
-    let long = Record::of_me(&"long ".repeat(30)).unwrap();
-    let short = Record::of_me("short").unwrap();
+    let long = Record::of_this_process(&"long ".repeat(30)).unwrap();
+    let short = Record::of_this_process("short").unwrap();
     for record in [&long, &short, &long] {
         lock.write_record(record).unwrap();
         assert_eq!(content(&dir), record.to_string().as_bytes());
@@ -117,7 +118,7 @@ fn a_record_is_never_seen_empty_while_it_is_rewritten() {
     let dir = dir(&scope);
     let lock = exclusive(&dir).unwrap();
     let names = ["a".repeat(150), "b".to_owned()];
-    let records = names.map(|name| Record::of_me(&name).unwrap());
+    let records = names.map(|name| Record::of_this_process(&name).unwrap());
     lock.write_record(&records[0]).unwrap();
     std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
@@ -136,7 +137,8 @@ fn lesson_1_a_loser_leaves_the_content_alone() {
     let scope = Scope::new("loser");
     let dir = dir(&scope);
     let held = exclusive(&dir).unwrap();
-    held.write_record(&Record::of_me("notes").unwrap()).unwrap();
+    held.write_record(&Record::of_this_process("notes").unwrap())
+        .unwrap();
     let before = content(&dir);
     let losers = 8;
     std::thread::scope(|threads| {
@@ -391,7 +393,7 @@ fn an_unreadable_lock_is_held_as_far_as_can_be_told() {
         "not a directory"
     );
     let line = lock::probe(&dir, "link")
-        .by_whom(&dir.path().join("link"))
+        .holder_text(&dir.path().join("link"))
         .unwrap();
     assert!(line.contains("pid unknown; to find it: "), "{line}");
 }
@@ -400,7 +402,7 @@ fn an_unreadable_lock_is_held_as_far_as_can_be_told() {
 fn probing_neither_disturbs_nor_takes() {
     let scope = Scope::new("probing");
     let dir = dir(&scope);
-    let record = Record::of_me("notes").unwrap();
+    let record = Record::of_this_process("notes").unwrap();
     std::thread::scope(|threads| {
         let acquiring = threads.spawn(|| {
             for _ in 0..count(500) {

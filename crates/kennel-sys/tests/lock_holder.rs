@@ -154,7 +154,12 @@ fn a_living_process_that_does_not_hold_it_is_not_believed_to() {
     on_each_kernel(|| {
         let stage = Stage::new("not-me");
         let other = stage.other(&[]);
-        stage.write(Record::of_me("an impostor").unwrap().to_string().as_bytes());
+        stage.write(
+            Record::of_this_process("an impostor")
+                .unwrap()
+                .to_string()
+                .as_bytes(),
+        );
         let holder = stage.holder().unwrap();
         assert_eq!(holder.process.pid(), other.pid());
         assert_eq!(holder.name, None);

@@ -131,7 +131,7 @@ fn a_legacy_file_is_never_written_truncated_or_removed() {
     let path = dir.path().join("old.pid");
     std::fs::write(&path, "4711\n").unwrap();
     let untouched = || assert_eq!(std::fs::read(&path).unwrap(), b"4711\n");
-    let record = Record::of_me("notes").unwrap();
+    let record = Record::of_this_process("notes").unwrap();
     for take in [legacy::hold, legacy::seize] {
         let lock = take(&path).unwrap().unwrap();
         assert!(lock.write_record(&record).is_err());

@@ -118,7 +118,7 @@ fn rule_9_a_loose_directory_is_refused_and_never_tightened() {
         make_dir(&path, mode);
         let error = RuntimeDir::ensure(&path).unwrap_err();
         assert!(
-            matches!(error, DirError::Loose { mode: said, .. } if said == mode),
+            matches!(error, DirError::OpenToOthers { mode: said, .. } if said == mode),
             "{error}"
         );
         let message = error.to_string();
@@ -167,7 +167,7 @@ fn no_fix_throws_away_what_is_plainly_not_kennels() {
         std::fs::write(home.join("thesis"), "years of work").unwrap();
         set_mode(&home.join("thesis"), 0o644);
         let error = RuntimeDir::ensure(&home).unwrap_err();
-        assert!(matches!(error, DirError::Loose { .. }), "{error}");
+        assert!(matches!(error, DirError::OpenToOthers { .. }), "{error}");
         assert_eq!(error.fix(), None, "{error}");
         assert!(
             error.to_string().ends_with("choose another directory"),
@@ -227,7 +227,7 @@ fn a_directory_that_shuts_its_owner_out_is_refused_with_a_fix() {
         let path = scope.path(NAME);
         make_dir(&path, mode);
         let error = RuntimeDir::ensure(&path).unwrap_err();
-        assert!(matches!(error, DirError::Shut { .. }), "{error}");
+        assert!(matches!(error, DirError::ClosedToOwner { .. }), "{error}");
         assert!(
             error.to_string().contains(&format!("mode {mode:04o}")),
             "{error}"
@@ -294,7 +294,7 @@ fn a_subdirectory_passes_the_same_gate() {
 
     set_mode(sub.path(), 0o777);
     let error = dir.subdir("locks").unwrap_err();
-    assert!(matches!(error, DirError::Loose { .. }), "{error}");
+    assert!(matches!(error, DirError::OpenToOthers { .. }), "{error}");
     fix_works(&scope, sub.path(), &error);
 
     symlink(sub.path(), dir.path().join("link")).unwrap();

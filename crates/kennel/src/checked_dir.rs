@@ -23,8 +23,8 @@ pub(crate) struct CheckedDir {
 }
 
 impl CheckedDir {
-    /// The directory at `path`; `None` if there is none. Every directory on the way, and every link that is followed,
-    /// must belong to this user or root. The error names the one that does not.
+    /// Opens the directory at `path`; `None` if it does not exist. Every directory on the way, and every link that is
+    /// followed, must belong to this user or root. The error names the one that does not.
     pub(crate) fn open(path: &Path) -> Result<Option<CheckedDir>, String> {
         let mut parents = vec![CheckedDir::root()?];
         let mut steps = steps(path);
@@ -34,13 +34,13 @@ impl CheckedDir {
                 parents.truncate(parents.len().saturating_sub(1).max(1));
                 continue;
             }
-            let here = parents.last().expect("the root stays");
+            let here = parents.last().expect("the root directory has no parent");
             let Some(facts) = here.facts_of(&step)? else {
                 return Ok(None);
             };
             let path = here.path.join(&step);
             if !is_ours_or_roots(&facts) {
-                return Err(belongs(&path, &facts));
+                return Err(wrong_owner(&path, &facts));
             }
             if facts.is_symlink() {
                 links += 1;
@@ -55,13 +55,13 @@ impl CheckedDir {
                 steps.extend(self::steps(&target));
                 continue;
             }
-            let next = here.opened(&step)?;
+            let next = here.open_checked(&step)?;
             parents.push(next);
         }
         Ok(parents.pop())
     }
 
-    /// A directory in this one that belongs to this user; `None` if there is none. A link is refused.
+    /// Opens a subdirectory that belongs to this user; `None` if it does not exist. A link is refused.
     pub(crate) fn subdir(&self, name: impl AsRef<OsStr>) -> Result<Option<CheckedDir>, String> {
         let name = name.as_ref();
         let path = self.path.join(name);
@@ -71,11 +71,11 @@ impl CheckedDir {
         if facts.is_symlink() {
             return Err(format!("{} is a link", path.display()));
         }
-        let opened = self.opened(name)?;
+        let opened = self.open_checked(name)?;
         let facts = opened.dir.facts().map_err(|error| failed(&path, error))?;
         match facts.owner().is_current() {
             true => Ok(Some(opened)),
-            false => Err(belongs(&path, &facts)),
+            false => Err(wrong_owner(&path, &facts)),
         }
     }
 
@@ -154,13 +154,13 @@ impl CheckedDir {
     }
 
     /// Opens the directory of that name, and checks what was opened.
-    fn opened(&self, name: &OsStr) -> Result<CheckedDir, String> {
+    fn open_checked(&self, name: &OsStr) -> Result<CheckedDir, String> {
         let path = self.path.join(name);
         let dir = self.dir.open_dir(name);
         let dir = dir.map_err(|error| failed(&path, error))?;
         let facts = dir.facts().map_err(|error| failed(&path, error))?;
         if !is_ours_or_roots(&facts) {
-            return Err(belongs(&path, &facts));
+            return Err(wrong_owner(&path, &facts));
         }
         if facts.is_writable_by_everybody() && !facts.is_sticky() {
             return Err(format!("{} is writable by everybody", path.display()));
@@ -186,7 +186,7 @@ fn clear(dir: &Dir, path: &Path, depth: usize) -> Result<(), String> {
             let Some(depth) = depth.checked_sub(1) else {
                 let tree = path.ancestors().nth(MAX_DEPTH + 1).unwrap_or(&path);
                 return Err(format!(
-                    "{} has more than {MAX_DEPTH} directories within each other; remove it with `rm -r`",
+                    "{} has more than {MAX_DEPTH} nested directories; remove it with `rm -r`",
                     tree.display()
                 ));
             };
@@ -224,7 +224,7 @@ fn is_ours_or_roots(facts: &FileFacts) -> bool {
     facts.owner().is_current() || facts.owner().is_root()
 }
 
-fn belongs(path: &Path, facts: &FileFacts) -> String {
+fn wrong_owner(path: &Path, facts: &FileFacts) -> String {
     let (theirs, ours) = (facts.owner(), UserId::current());
     format!("{} belongs to {theirs}, not to {ours}", path.display())
 }
@@ -316,7 +316,7 @@ mod tests {
         assert!(!tree.exists());
         fs::create_dir_all(tree.join(&below).join("d")).unwrap();
         let refused = dir.remove_tree(OsStr::new("tree")).unwrap_err();
-        let named = format!("{} has more than 500 directories", tree.display());
+        let named = format!("{} has more than 500 nested directories", tree.display());
         assert!(refused.starts_with(&named), "{refused}");
     }
 

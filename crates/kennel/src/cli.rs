@@ -327,7 +327,7 @@ fn explain_usage(error: &clap::Error, definition: &clap::Command) -> ExitCode {
         return crate::fail_with(USAGE, &advice);
     }
     if error.kind() == ErrorKind::UnknownArgument
-        && server_word(&words, definition).is_none_or(|at| named(&words[at]).is_none())
+        && server_word(&words, definition).is_none_or(|at| server_name(&words[at]).is_none())
         && let Some(line) = with_dashes(&words, definition)
     {
         let what =
@@ -368,7 +368,7 @@ fn advice_on_name(
         return None;
     }
     let at = server_word(words, definition)?;
-    let named = named(&words[at])?;
+    let named = server_name(&words[at])?;
     let (name, rest) = (&named.name, &words[at + 1..]);
     let command: Vec<OsString> = named.command.iter().map(OsString::from).collect();
     let line = [&command, rest].concat();
@@ -379,7 +379,7 @@ fn advice_on_name(
     ))
 }
 
-fn named(word: &OsString) -> Option<Named> {
+fn server_name(word: &OsString) -> Option<Named> {
     ServersToml::named_by_user(word.to_str()?)
 }
 

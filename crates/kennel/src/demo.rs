@@ -34,15 +34,15 @@ pub(crate) enum Part {
     /// An MCP server that answers every request with its pid.
     Server,
     /// A server that ignores the end of its stdin and SIGTERM, and has a detached process.
-    Stubborn,
+    IgnoresStop,
 }
 
 impl Part {
     /// The part that this word on the command line names; used only by the demo.
-    pub(crate) fn called(word: &OsStr) -> Option<Part> {
+    pub(crate) fn from_word(word: &OsStr) -> Option<Part> {
         match word.to_str()? {
             "server" => Some(Part::Server),
-            "stubborn" => Some(Part::Stubborn),
+            "stubborn" => Some(Part::IgnoresStop),
             _ => None,
         }
     }
@@ -96,7 +96,7 @@ fn run_steps(dir: &DemoDir, signals: &Signals) -> io::Result<Option<Signal>> {
     }
     let result = thread
         .join()
-        .unwrap_or_else(|_| Err(io::Error::other("a step of it panicked")));
+        .unwrap_or_else(|_| Err(io::Error::other("a step panicked")));
     match (signal, result) {
         (None, Ok(())) => Ok(None),
         (signal, result) => {
@@ -107,7 +107,7 @@ fn run_steps(dir: &DemoDir, signals: &Signals) -> io::Result<Option<Signal>> {
 }
 
 fn steps(dir: &Path) -> io::Result<()> {
-    demo_line!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n")?;
+    demo_line!("Kennel runs between an app and its MCP server:  app -> kennel run -> server\n")?;
     let mut sessions = share_a_server(dir)?;
     kill_the_server(&mut sessions)?;
     kill_the_daemon(dir, &mut sessions)?;
@@ -117,13 +117,13 @@ fn steps(dir: &Path) -> io::Result<()> {
 
 fn share_a_server(dir: &Path) -> io::Result<Vec<Session>> {
     demo_line!(
-        "1. {APPS} apps begin a session with the same server. One server runs where {APPS} would."
+        "1. {APPS} apps begin a session with the same server. One server runs instead of {APPS}."
     )?;
     let mut sessions = Vec::new();
     for _ in 0..APPS {
         sessions.push(Session::begin(dir, Part::Server, true)?);
     }
-    let (server, daemon) = (the_one_server(&mut sessions)?, daemon_of(dir)?);
+    let (server, daemon) = (single_server(&mut sessions)?, daemon_of(dir)?);
     demo_line!(
         "   running:  {APPS} sessions, one daemon ({}), one server ({})",
         daemon.pid(),
@@ -134,16 +134,16 @@ fn share_a_server(dir: &Path) -> io::Result<Vec<Session>> {
 
 fn kill_the_server(sessions: &mut [Session]) -> io::Result<()> {
     demo_line!("\n2. The server is killed with -9. All sessions go on with a new one.")?;
-    let server = the_one_server(sessions)?;
+    let server = single_server(sessions)?;
     let killed = Instant::now();
     server.signal(Signal::KILL)?;
     server.wait(Some(STEP_TIMEOUT))?;
-    let new = the_one_server(sessions)?;
+    let new = single_server(sessions)?;
     demo_line!(
-        "   server {} -> {}, all {APPS} answering again after {}",
+        "   server {} -> {}, all {APPS} served again after {}",
         server.pid(),
         new.pid(),
-        since(killed)
+        elapsed(killed)
     )
 }
 
@@ -153,12 +153,12 @@ fn kill_the_daemon(dir: &Path, sessions: &mut [Session]) -> io::Result<()> {
     let killed = Instant::now();
     daemon.signal(Signal::KILL)?;
     daemon.wait(Some(STEP_TIMEOUT))?;
-    the_one_server(sessions)?;
+    single_server(sessions)?;
     demo_line!(
-        "   daemon {} -> {}, all {APPS} answering again after {}",
+        "   daemon {} -> {}, all {APPS} served again after {}",
         daemon.pid(),
         daemon_of(dir)?.pid(),
-        since(killed)
+        elapsed(killed)
     )
 }
 
@@ -167,7 +167,7 @@ fn kill_an_app(dir: &Path) -> io::Result<()> {
         "\n4. An app is killed with -9 while another process keeps its pipe open, so that EOF never comes;"
     )?;
     demo_line!("   and its server ignores SIGTERM and has a detached process of its own.")?;
-    let stubborn = Session::begin(dir, Part::Stubborn, false)?;
+    let stubborn = Session::begin(dir, Part::IgnoresStop, false)?;
     let everyone = stubborn.tree()?;
     let pids = everyone.iter().map(|process| process.pid().to_string());
     demo_line!(
@@ -182,7 +182,7 @@ fn kill_an_app(dir: &Path) -> io::Result<()> {
     }
     demo_line!(
         "   nothing left after {} (it was given 300 ms to end by itself, and 300 ms after SIGTERM)",
-        since(killed)
+        elapsed(killed)
     )
 }
 
@@ -194,7 +194,10 @@ fn end_all(dir: &Path, sessions: Vec<Session>) -> io::Result<()> {
         session.end()?;
     }
     await_end(&daemon)?;
-    demo_line!("   nothing left after {} (it lingered 500 ms)", since(done))
+    demo_line!(
+        "   nothing left after {} (it lingered 500 ms)",
+        elapsed(done)
+    )
 }
 
 fn await_end(process: &ProcessRef) -> io::Result<()> {
@@ -208,7 +211,7 @@ fn await_end(process: &ProcessRef) -> io::Result<()> {
 }
 
 /// The one server that answers all of these sessions.
-fn the_one_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
+fn single_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
     let mut servers = Vec::new();
     for session in sessions {
         servers.push(session.server()?);
@@ -220,7 +223,7 @@ fn the_one_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
     }
 }
 
-fn since(start: Instant) -> String {
+fn elapsed(start: Instant) -> String {
     format!("{:.1} ms", start.elapsed().as_secs_f64() * 1000.0)
 }
 
@@ -239,7 +242,7 @@ impl Session {
         let (part, stderr) = match part {
             Part::Server => ("server", Stdio::inherit()),
             // A session whose app is gone reports that on stderr; the demo shows it itself.
-            Part::Stubborn => ("stubborn", Stdio::null()),
+            Part::IgnoresStop => ("stubborn", Stdio::null()),
         };
         let share = if shared { "always" } else { "never" };
         let program = std::env::current_exe()?;
@@ -378,7 +381,7 @@ fn daemons_of(dir: &Path) -> io::Result<Vec<ProcessRef>> {
 
 /// Runs as one of the demo's servers.
 pub(crate) fn run_part(part: Part) -> ExitCode {
-    if let Part::Stubborn = part {
+    if let Part::IgnoresStop = part {
         let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
         let detached = Command::new("setsid")
             .args(["sleep", "1000"])

@@ -1,4 +1,4 @@
-//! Interpreters: which one a script names in its first line, and which script an interpreter's arguments name.
+//! Finds the interpreter that a script names in its first line, and the script among an interpreter's arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -35,7 +35,7 @@ impl Language {
         })
     }
 
-    /// The script among the arguments, if only flags without a value stand before it.
+    /// The script among the arguments, if only flags without a value come before it.
     pub(crate) fn script(self, arguments: &[OsString]) -> Option<&OsStr> {
         let flags: &[&str] = match self {
             Language::Python => &["-u", "-B", "-O", "-OO", "-s", "-S", "-E", "-I", "-q"],
@@ -50,7 +50,7 @@ impl Language {
 }
 
 /// Reads the first [`HEAD_BYTES`] bytes of a file.
-pub(crate) fn head_of(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
     Ok(head)
@@ -105,6 +105,6 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o700.into()).unwrap();
         let refused = open(&pipe).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        assert!(head_of(pipe.parent().unwrap()).is_err());
+        assert!(read_head(pipe.parent().unwrap()).is_err());
     }
 }

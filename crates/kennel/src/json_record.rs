@@ -21,6 +21,6 @@ pub(crate) fn write(
     name: impl AsRef<OsStr>,
     record: &impl Serialize,
 ) -> Result<(), DirError> {
-    let text = serde_json::to_vec(record).expect("strings and numbers have a text");
+    let text = serde_json::to_vec(record).expect("strings and numbers can be serialized");
     dir.write_whole(name.as_ref(), &text)
 }

@@ -12,7 +12,7 @@ use crate::listing::{Entry, Mode, Server, TREES};
 /// How long a service has to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(5);
 
-/// All running ones. Creates and changes nothing.
+/// All running kept services. Creates and changes nothing.
 pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
     living(user).iter().map(entry).collect()
 }

@@ -56,7 +56,7 @@ fn hash_of(what: &KeyInput<'_>, confinement: Option<&Confinement>) -> String {
     digest(what, UserId::current().number(), &facts)
 }
 
-/// The key of this version, where these variables always counted.
+/// Computes the key of this version. `always_counts`: the variables that count in any case.
 pub(crate) fn of_version(
     version: u32,
     what: &KeyInput<'_>,
@@ -74,8 +74,8 @@ pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Option
     with_key_input(hello, |what| of(what, Some(confinement)))
 }
 
-/// The whole hash, of which this key is the beginning. Two clients with one key can have different hashes if somebody
-/// searched long enough for such a pair.
+/// The whole hash, of which this key is the beginning. Clients with the same key can have different hashes: a collision
+/// of the short key can be computed.
 pub(crate) fn hash_of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
     with_key_input(hello, |what| hash_of(what, Some(confinement)))
 }
@@ -148,7 +148,7 @@ pub(crate) fn digest_of(
     for fact in confinement {
         fields.list(b"confined", &[fact.as_bytes()]);
     }
-    fields.whole()
+    fields.finish()
 }
 
 /// Hashes each field with its length before it, so that no two lists give the same bytes.
@@ -157,10 +157,10 @@ pub(crate) struct Fields(Sha256);
 
 impl Fields {
     pub(crate) fn hex(self) -> String {
-        self.whole()[..DIGITS].to_owned()
+        self.finish()[..DIGITS].to_owned()
     }
 
-    fn whole(self) -> String {
+    fn finish(self) -> String {
         hex::text(&self.0.finalize())
     }
 

@@ -25,13 +25,13 @@ pub(crate) const DAEMON_LOCK: &str = "daemon.lock";
 const DAEMONS: &str = "daemons";
 /// The file name of the daemon's record.
 pub(crate) const RECORD: &str = "daemon.json";
-/// How long to wait for a process that is in the middle of an exec, in units of [`A_MOMENT`]: on a busy machine it may
+/// How long to wait for a process that is in the middle of an exec, in units of [`EXEC_WAIT_STEP`]: on a busy machine it may
 /// have to wait for a processor.
-const MOMENTS_OF_AN_EXEC: u32 = 2000;
-const A_MOMENT: Duration = Duration::from_millis(1);
+const EXEC_WAIT_STEPS: u32 = 2000;
+const EXEC_WAIT_STEP: Duration = Duration::from_millis(1);
 
 /// Number of letters that a shortened key has at least.
-pub(crate) const LEAST_LETTERS: usize = 4;
+pub(crate) const MIN_KEY_LETTERS: usize = 4;
 
 /// The directory of one key.
 #[derive(Debug)]
@@ -115,11 +115,11 @@ impl KeyDir {
     /// The directories of the keys that begin with these letters, if there are enough of them.
     pub(crate) fn beginning_with(letters: &str) -> Result<Vec<KeyDir>, DirError> {
         let mut all = KeyDir::all()?;
-        all.retain(|key_dir| letters.len() >= LEAST_LETTERS && key_dir.key.starts_with(letters));
+        all.retain(|key_dir| letters.len() >= MIN_KEY_LETTERS && key_dir.key.starts_with(letters));
         Ok(all)
     }
 
-    /// What is known of its server, for people.
+    /// A description of its server, for people.
     pub(crate) fn known(&self) -> String {
         match self.record() {
             Some(record) => format!("{}, in {}", record.name, record.cwd),
@@ -189,8 +189,8 @@ impl DaemonRecord {
 pub(crate) fn runs_as(process: &ProcessRef, commands: &[&str]) -> bool {
     let mut words = process.command_line();
     // During an exec, a process has no command line for a moment: a daemon that becomes a newer build.
-    for _ in 0..MOMENTS_OF_AN_EXEC {
-        if words.is_some() || process.wait(Some(A_MOMENT)).unwrap_or(true) {
+    for _ in 0..EXEC_WAIT_STEPS {
+        if words.is_some() || process.wait(Some(EXEC_WAIT_STEP)).unwrap_or(true) {
             break;
         }
         words = process.command_line();

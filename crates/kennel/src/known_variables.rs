@@ -1,10 +1,10 @@
-//! The environment variables of Kennel, and those that look like one but have no effect: misspelled, or of another
-//! version.
+//! The environment variables of Kennel, and variables that look like one but have no effect because they are misspelled
+//! or belong to another version.
 
 use crate::timers;
 
 /// Variables without a flag, in alphabetical order. Some are only for the tests and builds of this project.
-const OTHERS: &[&str] = &[
+const WITHOUT_FLAG: &[&str] = &[
     "KENNEL_BENCH_PEERS",
     "KENNEL_BUILD_STAMP",
     "KENNEL_FEATURES_OFF",
@@ -28,37 +28,37 @@ const MAX_TYPOS: usize = 2;
 pub(crate) struct Unknown {
     pub(crate) name: String,
     /// The variable that was probably meant.
-    pub(crate) meant: Option<String>,
+    pub(crate) suggestion: Option<String>,
 }
 
 /// The variables of this process that begin with `KENNEL_` and have no effect, in order. Their values are not read.
 pub(crate) fn unknown() -> Vec<Unknown> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    among(names.filter(|name| name.starts_with("KENNEL_")))
+    unknown_among(names.filter(|name| name.starts_with("KENNEL_")))
 }
 
 /// Warns about names that are probably misspelled; other names may belong to another program called Kennel.
 pub(crate) fn warn_of_misspelled() {
-    for Unknown { name, meant } in unknown() {
-        if let Some(meant) = meant {
-            crate::warn(&format!("{name} has no effect: did you mean {meant}?"));
+    for Unknown { name, suggestion } in unknown() {
+        if let Some(suggestion) = suggestion {
+            crate::warn(&format!("{name} has no effect: did you mean {suggestion}?"));
         }
     }
 }
 
-fn among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
+fn unknown_among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
     let known: Vec<String> = timers::TIMERS
         .iter()
         .map(|timer| timers::variable(timer.name))
-        .chain(OTHERS.iter().map(|name| (*name).to_owned()))
+        .chain(WITHOUT_FLAG.iter().map(|name| (*name).to_owned()))
         .collect();
     let unknown = names.filter(|name| !known.contains(name));
     let mut unknown: Vec<Unknown> = unknown
         .map(|name| {
             let distances = known.iter().map(|known| (distance(&name, known), known));
             let closest = distances.filter(|(letters, _)| *letters <= MAX_TYPOS).min();
-            let meant = closest.map(|(_, known)| known.clone());
-            Unknown { name, meant }
+            let suggestion = closest.map(|(_, known)| known.clone());
+            Unknown { name, suggestion }
         })
         .collect();
     unknown.sort_by(|one, other| one.name.cmp(&other.name));
@@ -96,10 +96,10 @@ mod tests {
         let names = names
             .into_iter()
             .chain(["KENNEL_SOMETHING_ELSE", "KENNEL_DETACHED"]);
-        let unknown = among(names.map(str::to_owned));
+        let unknown = unknown_among(names.map(str::to_owned));
         let told: Vec<(&str, Option<&str>)> = unknown
             .iter()
-            .map(|unknown| (unknown.name.as_str(), unknown.meant.as_deref()))
+            .map(|unknown| (unknown.name.as_str(), unknown.suggestion.as_deref()))
             .collect();
         assert_eq!(
             told,

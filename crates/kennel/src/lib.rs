@@ -130,7 +130,7 @@ pub fn main() -> ExitCode {
         Some("guardian") => return guard::guardian(arguments),
         Some("demo") => {
             let part = arguments.next();
-            if let Some(part) = part.as_deref().and_then(demo::Part::called) {
+            if let Some(part) = part.as_deref().and_then(demo::Part::from_word) {
                 return demo::run_part(part);
             }
         }

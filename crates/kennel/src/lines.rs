@@ -29,7 +29,8 @@ const LARGE_BUFFER: usize = 64 << 20;
 /// Bytes by which the buffer of an even longer line grows.
 const GROWTH_STEP: usize = 16 << 20;
 
-/// The buffer sizes of an inbox. The fuzz target for lines has small ones: a few bytes reach what needs megabytes here.
+/// The buffer sizes of an inbox. The fuzz target for lines has small ones, so that a few bytes reach states that need
+/// megabytes here.
 pub(crate) trait InboxSizes: Default {
     const CHUNK: usize;
     const SMALL_READ: usize;
@@ -66,7 +67,7 @@ pub(crate) fn memory_of(length: usize, capacity: usize) -> usize {
 }
 
 /// Frees the buffer of a line, or pools it if it is a large one.
-pub(crate) fn give_back(bytes: Vec<u8>) {
+pub(crate) fn release_buffer(bytes: Vec<u8>) {
     if bytes.capacity() == LARGE_BUFFER {
         buffer_pool::put(bytes);
     }

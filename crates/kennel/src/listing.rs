@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{ClientState, DaemonListing, Restart, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
 use crate::json_record;
-use crate::key_dir::{DAEMON_LOCK, KeyDir, LEAST_LETTERS};
+use crate::key_dir::{DAEMON_LOCK, KeyDir, MIN_KEY_LETTERS};
 use crate::sharing::ServersToml;
 use crate::sources::Sources;
 use crate::stopped::StoppedProcess;
@@ -232,7 +232,7 @@ impl Entry {
     /// Whether its key begins with `word` and may be shortened. The key of a daemon may, because it is a hash. The
     /// others end with a pid, and the first digits of one pid are another pid.
     fn begins_with(&self, word: &str) -> bool {
-        self.mode == Mode::Shared && word.len() >= LEAST_LETTERS && self.key.starts_with(word)
+        self.mode == Mode::Shared && word.len() >= MIN_KEY_LETTERS && self.key.starts_with(word)
     }
 }
 
@@ -389,8 +389,8 @@ fn trees() -> Vec<Recorded> {
     recorded.and_then(Result::ok).unwrap_or_default()
 }
 
-/// What each server holds, with its whole process tree. Where the process that was started is gone, a launcher that left a
-/// server behind, the server is shown in its place.
+/// Adds the memory of each server with its whole process tree. If the first process, a launcher, has ended, the server
+/// that it left takes its place.
 fn add_memory(entries: &mut [Entry], trees: &[Recorded]) {
     let table = ProcessTable::now().ok();
     for entry in entries {

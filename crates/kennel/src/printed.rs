@@ -16,7 +16,7 @@ pub(crate) struct Printed {
     quota: Quota,
     is_first: bool,
     /// The next text is not logged.
-    hides_next: bool,
+    skips_next: bool,
 }
 
 /// The logged text of a line.
@@ -35,7 +35,7 @@ impl Default for Printed {
         Printed {
             quota: Quota::new(MAX_LINES),
             is_first: true,
-            hides_next: false,
+            skips_next: false,
         }
     }
 }
@@ -43,15 +43,15 @@ impl Default for Printed {
 impl Printed {
     /// Does not log the next text: it may be the rest of a message, with anything in it.
     pub(crate) fn hide_next(&mut self) {
-        self.hides_next = true;
+        self.skips_next = true;
     }
 
     /// The text to log for a line that the server wrote to stdout and that was dropped because it is no message. `None`
     /// if it is a message after all (a response without a request), is empty, or exceeds the limit.
     pub(crate) fn line(&mut self, line: &[u8], now: Instant) -> Option<TextLine> {
         let line = line.trim_ascii();
-        let is_hidden = std::mem::take(&mut self.hides_next);
-        if is_hidden || line.is_empty() || is_meant_as_message(line) {
+        let is_hidden = std::mem::take(&mut self.skips_next);
+        if is_hidden || line.is_empty() || looks_like_message(line) {
             return None;
         }
         let skipped = self.quota.next(now)?;
@@ -79,7 +79,7 @@ impl TextLine {
 }
 
 /// Whether a line is JSON-RPC, valid or not; such a line may contain private data and is not logged.
-fn is_meant_as_message(line: &[u8]) -> bool {
+fn looks_like_message(line: &[u8]) -> bool {
     const NAME: &[u8] = b"\"jsonrpc\"";
     matches!(line[0], b'{' | b'[') && line.windows(NAME.len()).any(|part| part == NAME)
 }

@@ -23,7 +23,7 @@ use crate::key::variables::{self, Ecosystem, VariableInput};
 use crate::key::{self, KeyInput};
 use crate::known_variables;
 use crate::sharing::{
-    self, Decision, Placement, Remembered, Rule, ServersToml, SharingInput, eras, table,
+    self, Decision, EraFindings, Placement, Rule, ServersToml, SharingInput, eras, table,
 };
 use crate::shim::{self, FoundStarter, SessionSpec, Sharing};
 use crate::start_error;
@@ -108,7 +108,7 @@ pub(crate) fn run(mut args: Args, starter: FoundStarter) -> ExitCode {
         return start_error::become_server(&args.command, args.cwd.as_deref());
     }
     args.timers.fill(config.timers_for(&args.command));
-    let settled = args.timers.settle().and_then(|timers| {
+    let settled = args.timers.resolve().and_then(|timers| {
         let replay = timers::value("replay", &args.replay, |word| {
             word.parse()
                 .map_err(|error: UnknownReplay| error.to_string())
@@ -131,7 +131,7 @@ pub(crate) fn run(mut args: Args, starter: FoundStarter) -> ExitCode {
         after_term: timers.stop_after.1,
     };
     if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        let problem = "is not a directory: create it, or name another with --cwd";
+        let problem = "is not a directory: create it, or give another one with --cwd";
         return crate::fail_with(CANNOT_START, &format!("{} {problem}", cwd.display()));
     }
     let context = ServerContext::of(&args, env_key.as_deref());
@@ -177,7 +177,7 @@ impl Args {
                 .map(|named| named.name.as_str())
                 .collect();
             let known = match known.is_empty() {
-                true => "it has no names".to_owned(),
+                true => "it defines no names".to_owned(),
                 false => format!("the names are {}", known.join(", ")),
             };
             return Err(format!(
@@ -240,7 +240,7 @@ impl ServerContext {
     fn decide(&self, args: &Args, config: &ServersToml) -> Decision {
         let decision = self.decide_ignoring_confinement(args, config);
         match confined::why_dedicated(confined::ours()) {
-            Some(why) if decision.may_share() => decision.dedicated_because(why),
+            Some(why) if decision.may_share() => decision.make_dedicated(why),
             _ => decision,
         }
     }
@@ -256,7 +256,7 @@ impl ServerContext {
         match args.share {
             // `always` only decides that it is shared; `cache` and `in_turn` still depend on the server.
             Share::Always => {
-                let Decision { cache, in_turn, .. } = known(Remembered::default());
+                let Decision { cache, in_turn, .. } = known(EraFindings::default());
                 Decision {
                     cache,
                     in_turn,
@@ -267,7 +267,7 @@ impl ServerContext {
             Share::Auto => {
                 // Does not create the directory.
                 let user = RuntimeDir::find_of_user().ok().flatten();
-                let remembered = user.map(|user| eras::recall(&user, &self.key));
+                let remembered = user.map(|user| eras::load(&user, &self.key));
                 known(remembered.unwrap_or_default())
             }
         }
@@ -276,7 +276,7 @@ impl ServerContext {
     fn hello(
         &self,
         args: &Args,
-        timers: &timers::Settled,
+        timers: &timers::TimerValues,
         decision: &Decision,
         replace: Option<bool>,
         starter: &FoundStarter,
@@ -291,7 +291,7 @@ impl ServerContext {
             pid: std::process::id(),
             identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
             app: starter.as_ref().ok().and_then(find_app),
-            session: kennel_sys::random::word().expect("the system has random numbers"),
+            session: kennel_sys::random::hex_id().expect("the system has random numbers"),
             spec: hello::Spec {
                 command: args.command.iter().map(|word| text(word)).collect(),
                 cwd: text(self.cwd.as_os_str()),

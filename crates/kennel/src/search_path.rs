@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kennel_sys::fs::FileFacts;
 
-/// The paths at which a shell looks for a program. Relative ones are below `cwd`; an empty `cwd` is that of this process.
+/// The paths at which a shell looks for a program. Relative ones are below `cwd`; an empty `cwd` is the directory of this
+/// process.
 pub(crate) fn candidates(name: &OsStr, cwd: &Path, path: &OsStr) -> Vec<PathBuf> {
     match name.as_encoded_bytes().contains(&b'/') {
         true => vec![cwd.join(name)],

@@ -22,7 +22,7 @@ const MAX_TAIL_LINES: usize = 20;
 /// Maximum bytes that are kept of each of those.
 const MAX_TAIL_LINE_BYTES: usize = 500;
 
-/// What to start, and how.
+/// A server to start, and the settings for its start.
 #[derive(Debug)]
 pub(crate) struct ServerLaunch<'a> {
     pub(crate) command: Vec<OsString>,

@@ -223,7 +223,7 @@ fn is_settled(changed: i64) -> bool {
     now.map_or(true, |now| now.abs_diff(changed) >= SETTLE_TIME)
 }
 
-/// Where a command runs.
+/// The directory and environment in which a command runs.
 struct SearchContext<'a> {
     cwd: &'a Path,
     program: Option<PathBuf>,
@@ -239,7 +239,7 @@ impl SearchContext<'_> {
         let mut found: Vec<PathBuf> = Vec::new();
         let mut script = self.program.clone();
         for _ in 0..interpreter::MAX_DEPTH {
-            let head = script.and_then(|script| interpreter::head_of(&script).ok());
+            let head = script.and_then(|script| interpreter::read_head(&script).ok());
             let line = head.and_then(|head| interpreter::shebang(&head));
             script = line.and_then(|line| {
                 search_path::find(interpreter::interpreter_of(&line)?, self.cwd, path)
@@ -275,7 +275,7 @@ impl SearchContext<'_> {
         }
     }
 
-    /// Where `npx` finds a package: in the project, or in its own cache.
+    /// The locations at which `npx` finds a package: in the project, or in its cache.
     fn npm(&self, name: &str) -> Vec<PathBuf> {
         let inside = |dir: &Path| dir.join("node_modules").join(name).join("package.json");
         let project = self.cwd.ancestors().map(inside).find(|path| path.exists());
@@ -305,8 +305,9 @@ impl SearchContext<'_> {
         tools.filter(|path| path.exists()).collect()
     }
 
-    /// Where Python finds a module: beside its interpreter, in the working directory, or on `PYTHONPATH`. An installed
-    /// package is written as a whole, so its first files identify it; elsewhere a package is edited file by file.
+    /// The locations at which Python finds a module: beside its interpreter, in the working directory, or on
+    /// `PYTHONPATH`. An installed package is written as a whole, so its first files identify it; elsewhere a package is
+    /// edited file by file.
     fn module(&self, name: &str) -> Vec<PathBuf> {
         let name = name.replace('.', "/");
         let python_path = self.python_path.as_deref().unwrap_or_default();

@@ -13,7 +13,7 @@ use kennel_sys::stdio::Output;
 
 /// Whether writes to stderr may block; set by commands that print and exit.
 static MAY_BLOCK: AtomicBool = AtomicBool::new(false);
-/// Number of messages dropped since the last one that was written.
+/// Number of messages dropped since the last written message.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Lets writes to stderr block from now on: this process is a command that prints and exits.

@@ -10,25 +10,25 @@ use serde::Serialize;
 
 /// Prints a line on stdout.
 macro_rules! print_line {
-    () => { $crate::stdout::line(format_args!("")) };
-    ($($arguments:tt)*) => { $crate::stdout::line(format_args!($($arguments)*)) };
+    () => { $crate::stdout::print(format_args!("")) };
+    ($($arguments:tt)*) => { $crate::stdout::print(format_args!($($arguments)*)) };
 }
 pub(crate) use print_line;
 
 /// Prints a line; see [`print_line`].
-pub(crate) fn line(arguments: fmt::Arguments<'_>) {
-    styled(&escape::printable_lines(&arguments.to_string()));
+pub(crate) fn print(arguments: fmt::Arguments<'_>) {
+    print_styled(&escape::printable_lines(&arguments.to_string()));
 }
 
 /// Prints a line that may have colours; the caller has escaped text from other programs.
-pub(crate) fn styled(line: &str) {
+pub(crate) fn print_styled(line: &str) {
     check_written(writeln!(io::stdout(), "{line}"));
 }
 
 /// Prints a value as JSON.
 pub(crate) fn json(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("plain values");
-    styled(&escape::json(&text));
+    print_styled(&escape::json(&text));
 }
 
 /// Serializes a path for JSON: bytes that are not UTF-8 are replaced.

@@ -42,26 +42,26 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
         entries.into_iter().partition(Entry::is_hibernating);
     let Some(word) = args.which.as_deref() else {
         return match running.is_empty() {
-            true => nothing_to_stop(None, &hibernating.iter().collect::<Vec<_>>()),
+            true => report_hibernating(None, &hibernating.iter().collect::<Vec<_>>()),
             false => stop_all(running.iter()),
         };
     };
     match listing::called(&running, word) {
         Ok(chosen) if chosen.is_empty() => {
             let hibernating = listing::called(&hibernating, word).unwrap_or_default();
-            nothing_to_stop(Some(word), &hibernating)
+            report_hibernating(Some(word), &hibernating)
         }
         Ok(chosen) => stop_all(chosen.into_iter()),
         Err(Ambiguous(several)) => {
             let several = several.into_iter();
             let several = several.map(|it| (&*it.key, format!("{}, in {}", it.name, it.cwd)));
-            which_one(word, several)
+            list_ambiguous(word, several)
         }
     }
 }
 
 /// Reports the hibernating servers; if there are none, that nothing was found.
-fn nothing_to_stop(word: Option<&str>, hibernating: &[&Entry]) -> ExitCode {
+fn report_hibernating(word: Option<&str>, hibernating: &[&Entry]) -> ExitCode {
     for entry in hibernating {
         let name = printable(&entry.name);
         print_line!(
@@ -71,14 +71,14 @@ fn nothing_to_stop(word: Option<&str>, hibernating: &[&Entry]) -> ExitCode {
     }
     match word {
         _ if !hibernating.is_empty() => ExitCode::SUCCESS,
-        Some(word) => nothing_called(word),
-        None => crate::fail_with(NOTHING_FOUND, "no server is running that could be stopped"),
+        Some(word) => not_found(word),
+        None => crate::fail_with(NOTHING_FOUND, "no running server can be stopped"),
     }
 }
 
 /// Asks all entries to stop, then waits for each.
 fn stop_all<'a>(entries: impl Iterator<Item = &'a Entry>) -> ExitCode {
-    let asked: Vec<Asked<'_>> = entries.filter_map(Asked::to_stop).collect();
+    let asked: Vec<StopRequest<'_>> = entries.filter_map(StopRequest::to_stop).collect();
     let started = Instant::now();
     let stopped = asked.into_iter().map(|asked| asked.finish(started));
     match stopped.filter(|stopped| !stopped).count() {
@@ -88,7 +88,7 @@ fn stop_all<'a>(entries: impl Iterator<Item = &'a Entry>) -> ExitCode {
 }
 
 /// An entry that was asked to stop.
-struct Asked<'a> {
+struct StopRequest<'a> {
     entry: &'a Entry,
     process: ProcessRef,
     asked: io::Result<bool>,
@@ -98,16 +98,16 @@ struct Asked<'a> {
     timeout: Duration,
 }
 
-/// What became of an entry that was asked to stop.
+/// The result for an entry that was asked to stop.
 enum Outcome {
     Stopped,
     Killed,
     StillRunning,
 }
 
-impl Asked<'_> {
+impl StopRequest<'_> {
     /// Prepares an entry to be stopped; `None` if it has ended since it was listed. A kept service is not asked yet.
-    fn to_stop(entry: &Entry) -> Option<Asked<'_>> {
+    fn to_stop(entry: &Entry) -> Option<StopRequest<'_>> {
         let process = entry.process()?;
         let ending = entry.ends_with(&process);
         // Read before the stop, while its wardens can still tell.
@@ -116,7 +116,7 @@ impl Asked<'_> {
             Mode::Kept => Ok(false),
             _ => entry.ask_to_stop(&process),
         };
-        Some(Asked {
+        Some(StopRequest {
             entry,
             process,
             asked,
@@ -130,7 +130,7 @@ impl Asked<'_> {
         let (name, key) = (printable(&self.entry.name), &self.entry.key);
         let (pid, timeout) = (self.process.pid(), self.timeout.as_secs());
         let stays = match self.entry.stop_signal() == STOP_SERVER {
-            true => "; its session stays, and looks for a daemon when it next needs a server",
+            true => "; its session stays open, and looks for a daemon at its next request",
             false => "",
         };
         match self.wait(started) {
@@ -189,14 +189,14 @@ fn wait_for_all(processes: &[ProcessRef], deadline: Instant) -> io::Result<bool>
     Ok(ended)
 }
 
-pub(crate) fn nothing_called(word: &str) -> ExitCode {
+pub(crate) fn not_found(word: &str) -> ExitCode {
     let word = printable(word);
     let words = format!("no running server is called {word}; `kennel ps` lists those that run");
     crate::fail_with(NOTHING_FOUND, &words)
 }
 
 /// Lists the keys that begin with `word`, with the command of each.
-pub(crate) fn which_one<'a>(
+pub(crate) fn list_ambiguous<'a>(
     word: &str,
     several: impl Iterator<Item = (&'a str, String)>,
 ) -> ExitCode {

@@ -39,14 +39,14 @@ pub(crate) fn size() -> Option<(usize, usize)> {
 }
 
 /// Whether programs may move the cursor: `TERM` is set and not `dumb`.
-pub(crate) fn has_cursor() -> bool {
+pub(crate) fn can_move_cursor() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// Whether the user wants colours (<https://no-color.org>) and the terminal can show them.
 pub(crate) fn wants_colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !refused && has_cursor()
+    !refused && can_move_cursor()
 }
 
 /// Whether output on stdout may have colours.
@@ -56,9 +56,9 @@ pub(crate) fn stdout_has_colour() -> bool {
 
 /// Prepares `what`, which draws on the terminal until a signal ends it: catches these signals, a change of the window's
 /// size, and `more`. The error is the exit code; the reason is reported.
-pub(crate) fn take_over(what: &str, more: &[Signal]) -> Result<Signals, ExitCode> {
-    if !has_cursor() {
-        let words = "needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`";
+pub(crate) fn set_up_terminal(what: &str, more: &[Signal]) -> Result<Signals, ExitCode> {
+    if !can_move_cursor() {
+        let words = "needs a terminal with cursor control, but TERM is dumb; use `kennel ps`";
         return Err(crate::fail_with(USAGE, &format!("{what} {words}")));
     }
     let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];

@@ -61,7 +61,7 @@ pub(crate) struct Timers {
 
 /// The values in force.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settled {
+pub(crate) struct TimerValues {
     pub(crate) linger: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) max_idle: Duration,
@@ -85,7 +85,7 @@ pub(crate) struct Timer {
     flag: fn(&mut Timers) -> &mut Option<String>,
 }
 
-const DURATION: &str = "a duration, written as a text: \"30s\"";
+const DURATION: &str = "a duration, written as a string: \"30s\"";
 
 /// The timers, in the order of their flags.
 pub(crate) static TIMERS: [Timer; 8] = [
@@ -116,19 +116,19 @@ pub(crate) static TIMERS: [Timer; 8] = [
     Timer {
         name: "hibernate",
         check: |text| hibernation(text).map(drop),
-        syntax: "a duration or never, written as a text: \"30m\"",
+        syntax: "a duration or never, written as a string: \"30m\"",
         flag: |timers| &mut timers.hibernate,
     },
     Timer {
         name: "stop-after",
         check: |text| stop_after(text).map(drop),
-        syntax: "one or two durations, written as a text: \"30s\" or \"2s,10s\"",
+        syntax: "one or two durations, written as a string: \"30s\" or \"2s,10s\"",
         flag: |timers| &mut timers.stop_after,
     },
     Timer {
         name: "max-line",
         check: |text| line_length(text).map(drop),
-        syntax: "a size such as 128M, written as a text: \"128M\"",
+        syntax: "a size such as 128M, written as a string: \"128M\"",
         flag: |timers| &mut timers.max_line,
     },
     Timer {
@@ -153,9 +153,9 @@ impl Timers {
         }
     }
 
-    pub(crate) fn settle(&self) -> Result<Settled, String> {
+    pub(crate) fn resolve(&self) -> Result<TimerValues, String> {
         let seconds = Duration::from_secs;
-        Ok(Settled {
+        Ok(TimerValues {
             linger: value("linger", &self.linger, time)?,
             grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
             max_idle: value("max-idle", &self.max_idle, max_idle)?.unwrap_or(lifetime::MAX_IDLE),
@@ -207,20 +207,21 @@ fn hibernation(text: &str) -> Result<Option<Duration>, String> {
     match after.is_zero() {
         false => Ok(Some(after)),
         true => Err(format!(
-            "{text:?} would stop the server between any two requests; write never to keep it, or a time as in 10m"
+            "{text:?} would stop the server between any two requests; write never, or a duration such as 10m"
         )),
     }
 }
 
 /// How long a client may be inactive.
 fn max_idle(text: &str) -> Result<Duration, String> {
-    let words = "would disconnect such a client between any two requests; write a time as in 30m";
+    let words =
+        "would disconnect such a client between any two requests; write a duration such as 30m";
     not_zero(text, words)
 }
 
 /// How long a daemon may take to start.
 fn start_timeout(text: &str) -> Result<Duration, String> {
-    let words = "leaves a daemon no time to start; write a time as in 5s, or `--share never` to go without a daemon";
+    let words = "leaves a daemon no time to start; write a duration such as 5s, or `--share never` to run without a daemon";
     not_zero(text, words)
 }
 

@@ -32,7 +32,7 @@ fn judge(name: &str, value: Option<&OsStr>, default: bool, means: &str) -> (bool
 
 /// Whether `KENNEL_OFF` turns Kennel off.
 pub(crate) fn kennel_is_off() -> bool {
-    variable_switch("KENNEL_OFF", false, "Kennel stays on")
+    variable_switch("KENNEL_OFF", false, "Kennel stays enabled")
 }
 
 /// Names of variables, separated by commas; an empty text has none.

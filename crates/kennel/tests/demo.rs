@@ -27,7 +27,7 @@ fn the_demo_tells_its_story_and_leaves_nothing_behind() {
     assert_eq!(ended.stderr, "");
     for words in [
         "10 sessions, one daemon",
-        "all 10 answering again after",
+        "all 10 served again after",
         "nothing left after",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);

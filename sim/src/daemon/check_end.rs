@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 impl Daemon {
     /// Checks rules 2 and 3: the daemon ends in time, and not earlier.
     pub(super) fn check_end(&self, reason: Reason, kernel: &mut Kernel) {
-        if reason == Reason::StopAsked {
+        if reason == Reason::StopRequested {
             return;
         }
         let now = kernel.now;

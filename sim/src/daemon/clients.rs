@@ -122,7 +122,7 @@ impl Daemon {
         };
         match self.engine.is_closed() {
             true => {
-                kernel.write_line(end.write, Replies::going().trim_ascii_end());
+                kernel.write_line(end.write, Replies::leaving_reply().trim_ascii_end());
                 kernel.close(end);
             }
             false => self.admit(end, kernel),
@@ -267,7 +267,7 @@ impl Daemon {
     fn take_first_line(&mut self, id: ClientId, line: &[u8], kernel: &mut Kernel) {
         let hello = match FirstLine::of(line) {
             FirstLine::Ping => {
-                self.write(id, Replies::pong().trim_ascii_end(), kernel);
+                self.write(id, Replies::pong_reply().trim_ascii_end(), kernel);
                 return self.disconnect(id, kernel);
             }
             FirstLine::Bare => return self.disconnect(id, kernel),

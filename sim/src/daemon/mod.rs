@@ -295,7 +295,7 @@ impl Daemon {
             format!("a daemon exits with {left} clients and servers")
         });
         for late in kernel.close_listener(self.generation) {
-            kernel.write_line(late.write, Replies::going().trim_ascii_end());
+            kernel.write_line(late.write, Replies::leaving_reply().trim_ascii_end());
             kernel.close(late);
         }
         if kernel.record.is_some_and(|record| record.pid == self.pid) {

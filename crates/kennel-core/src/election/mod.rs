@@ -53,16 +53,17 @@ const LOCK_MARGIN: Duration = Duration::from_secs(4);
 pub const CANCELLED: &str = "the election was cancelled";
 /// The reason if one daemon after the other was stuck.
 pub const STUCK: &str = "several daemons in a row were stuck";
-const BUSY: &str = "timed out: the daemon is busy all the time";
+const BUSY: &str = "timed out: the daemon is busy";
 const UNKNOWN: &str = "the daemon does not answer, and its process cannot be examined";
-const LEAVING: &str = "timed out waiting for the daemon, which is ending or of an earlier build";
+const LEAVING: &str =
+    "timed out waiting for the daemon, which is exiting or belongs to an earlier build";
 const CLOSED: &str = "the daemon closes connections instead of answering; see `kennel logs`";
 const UNEXPECTED: &str = "the election failed; please report it";
 
 /// What the shim knows of the daemon before the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownDaemon {
-    /// Nothing.
+    /// No daemon.
     None,
     /// It sent the daemon a hello, which is not answered yet.
     HelloSent,
@@ -101,13 +102,13 @@ pub struct Election {
     was_overdue: bool,
     /// Number of daemons that were started.
     starts: u32,
-    /// What is known of the last daemon that exited before it was ready.
+    /// Why the last daemon exited before it was ready.
     last_exit: String,
     /// Number of connections that were closed without a reply.
     closed: u32,
     /// How long a daemon may take to be ready.
     start_timeout: Duration,
-    /// When the election may begin again no more.
+    /// End of the time in which the election may begin again.
     retry_until: Moment,
     /// When the present wait times out.
     wait_until: Moment,

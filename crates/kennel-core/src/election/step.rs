@@ -80,19 +80,19 @@ pub enum Target {
 pub enum StepResult {
     /// The step is done.
     Done,
-    /// Of [`Step::Connect`].
+    /// Result of [`Step::Connect`].
     Connect(ConnectResult),
-    /// Of [`Step::CheckDaemon`].
+    /// Result of [`Step::CheckDaemon`].
     Check(StuckCheck),
-    /// Of [`Step::TryLock`] and [`Step::LockOrReportHolder`].
+    /// Result of [`Step::TryLock`] and [`Step::LockOrReportHolder`].
     Lock(LockResult),
-    /// Of [`Step::VerifySuspect`].
+    /// Result of [`Step::VerifySuspect`].
     Suspect(SuspectCheck),
-    /// Of [`Step::ProbeDaemonLock`].
+    /// Result of [`Step::ProbeDaemonLock`].
     DaemonLockHeld(bool),
-    /// Of [`Step::SendHello`] and [`Step::PingSuspect`].
+    /// Result of [`Step::SendHello`] and [`Step::PingSuspect`].
     Reply(Reply),
-    /// Of [`Step::StartDaemon`].
+    /// Result of [`Step::StartDaemon`].
     Started(StartResult),
     /// The step failed for a permanent reason: no daemon can be had.
     Failed(String),
@@ -151,7 +151,7 @@ pub enum Reply {
 pub enum StartResult {
     /// The daemon is ready, and this shim is its first client.
     Ready,
-    /// It exited without a message, or was stuck and was killed: another attempt may succeed. What is known of it.
+    /// It exited without a message, or was stuck and was killed: another attempt may succeed. With the reason.
     Exited(String),
 }
 

@@ -83,7 +83,7 @@ pub struct StuckWatch {
     /// When the wait began, and its activity at the first check.
     first: (Moment, Option<Activity>),
     /// Whether it used CPU time since the first check.
-    worked: bool,
+    used_cpu_time: bool,
 }
 
 impl StuckWatch {
@@ -94,7 +94,7 @@ impl StuckWatch {
             stopped: None,
             idle: (now, None),
             first: (now, None),
-            worked: false,
+            used_cpu_time: false,
         }
     }
 
@@ -108,7 +108,7 @@ impl StuckWatch {
                 self.idle.1 = Some(activity);
             } else {
                 self.idle = (now, Some(activity));
-                self.worked = true;
+                self.used_cpu_time = true;
                 if let Some(result) = self.check_busy(activity, now) {
                     return result;
                 }
@@ -122,7 +122,7 @@ impl StuckWatch {
         let idle_for = now - self.idle.0;
         match self.patience {
             // It has used CPU time and waits for events again: the answer is on its way.
-            Patience::Last if self.worked => match idle_for < Patience::Last.idle_limit() {
+            Patience::Last if self.used_cpu_time => match idle_for < Patience::Last.idle_limit() {
                 true => StuckCheck::Undecided,
                 false => StuckCheck::NotStuck,
             },

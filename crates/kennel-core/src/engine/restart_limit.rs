@@ -8,15 +8,15 @@ use crate::time::Moment;
 
 /// Maximum number of servers in a row that exit before their first response. After that, the next one starts only on
 /// request.
-const FRUITLESS: u32 = 5;
+const MAX_UNANSWERED: u32 = 5;
 /// How long a restart counts for the backoff.
-const WITHIN: Duration = Duration::from_secs(60);
+const BACKOFF_WINDOW: Duration = Duration::from_secs(60);
 /// Backoff before the second restart; it doubles with each further one. The first restart does not wait.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Maximum backoff after a server that had answered: an app should not notice more.
-const LONGEST_AFTER_WORK: Duration = Duration::from_millis(500);
+const MAX_BACKOFF_AFTER_ANSWER: Duration = Duration::from_millis(500);
 /// Maximum backoff after a server that had not answered: it is broken until a person fixes it.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Recent restarts, and when the next one is allowed.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ pub struct RestartLimit {
 impl RestartLimit {
     /// Records a lost server; `answered`: it had answered a request. Returns when the next one starts. `None`: it
     /// starts only on request, and not before [`retry_at`](Self::retry_at).
-    pub fn lost(&mut self, now: Moment, answered: bool) -> Option<Moment> {
-        let is_old = |start: &Moment| now - *start >= WITHIN;
+    pub fn record_loss(&mut self, now: Moment, answered: bool) -> Option<Moment> {
+        let is_old = |start: &Moment| now - *start >= BACKOFF_WINDOW;
         while self.restarts.front().is_some_and(is_old) {
             self.restarts.pop_front();
         }
@@ -40,10 +40,10 @@ impl RestartLimit {
             false => self.fruitless.saturating_add(1),
         };
         let earlier = self.restarts.len();
-        let after_work = backoff(earlier).min(LONGEST_AFTER_WORK);
+        let after_work = backoff(earlier).min(MAX_BACKOFF_AFTER_ANSWER);
         // Earlier servers that answered say nothing against this one: only failures in a row count.
         let failed_before = self.fruitless.saturating_sub(1) as usize;
-        let after_failures = backoff(earlier.min(failed_before)).min(LONGEST);
+        let after_failures = backoff(earlier.min(failed_before)).min(MAX_BACKOFF);
         let wait = after_work.max(after_failures);
         self.restarts.push_back(now + wait);
         self.not_before = Some(now + wait);
@@ -51,7 +51,7 @@ impl RestartLimit {
         if self.restarts.len() > 16 {
             self.restarts.pop_front();
         }
-        (self.fruitless <= FRUITLESS).then_some(now + wait)
+        (self.fruitless <= MAX_UNANSWERED).then_some(now + wait)
     }
 
     /// The time before which not even a request starts a server.
@@ -66,7 +66,7 @@ impl RestartLimit {
 
     /// Whether no restart counts any more.
     pub fn is_forgotten(&self, now: Moment) -> bool {
-        let is_old = |start: &Moment| now - *start >= WITHIN;
+        let is_old = |start: &Moment| now - *start >= BACKOFF_WINDOW;
         self.restarts.iter().all(is_old)
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     fn waits(answered: bool, losses: usize) -> (Vec<u128>, RestartLimit) {
         let mut limit = RestartLimit::default();
         let now = Moment::START;
-        let lost = (0..losses).map_while(|_| limit.lost(now, answered));
+        let lost = (0..losses).map_while(|_| limit.record_loss(now, answered));
         let waits = lost.map(|at| (at - now).as_millis()).collect();
         (waits, limit)
     }
@@ -108,19 +108,19 @@ mod tests {
         assert_eq!(Some(limit.next_attempt(now)), limit.retry_at());
         for _ in 0..20 {
             now = limit.next_attempt(now);
-            assert_eq!(limit.lost(now, false), None);
+            assert_eq!(limit.record_loss(now, false), None);
         }
-        assert!(limit.next_attempt(now) - now <= LONGEST);
+        assert!(limit.next_attempt(now) - now <= MAX_BACKOFF);
         // One that works again has the short waits.
-        let next = limit.lost(now, true).expect("it starts by itself");
-        assert!(next - now <= LONGEST_AFTER_WORK);
+        let next = limit.record_loss(now, true).expect("it starts by itself");
+        assert!(next - now <= MAX_BACKOFF_AFTER_ANSWER);
     }
 
     #[test]
     fn only_failures_in_a_row_make_the_wait_long() {
         let (_, mut limit) = waits(true, 57);
         let now = Moment::START;
-        let failures = (0..6).map_while(|_| limit.lost(now, false));
+        let failures = (0..6).map_while(|_| limit.record_loss(now, false));
         let waits: Vec<u128> = failures.map(|at| (at - now).as_millis()).collect();
         assert_eq!(waits, [500, 500, 500, 500, 800]);
         assert_eq!(limit.next_attempt(now) - now, Duration::from_millis(1600));
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn losses_count_for_a_minute() {
         let (_, mut limit) = waits(true, 5);
-        let later = Moment::START + WITHIN + LONGEST;
+        let later = Moment::START + BACKOFF_WINDOW + MAX_BACKOFF;
         assert!(limit.is_forgotten(later));
-        assert_eq!(limit.lost(later, true), Some(later));
+        assert_eq!(limit.record_loss(later, true), Some(later));
     }
 }

@@ -14,7 +14,7 @@ use crate::session::ServerExit;
 use crate::time::Moment;
 
 /// Silence before a timer for the first check is set. Most responses come earlier, and cost no timer.
-const SETTLE: Duration = Duration::from_secs(1);
+const FIRST_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// Silence before the first check.
 const FIRST_CHECK: Duration = Duration::from_secs(10);
 /// Maximum time between two checks.
@@ -44,7 +44,7 @@ pub(super) struct SilenceTimer {
 enum Timer {
     #[default]
     Off,
-    /// Whether the server is still silent [`SETTLE`] later.
+    /// Whether the server is still silent [`FIRST_CHECK_DELAY`] later.
     Settling { since: Moment },
     /// Silent since this time. The next check, and the time since the last.
     Checks {
@@ -54,9 +54,9 @@ enum Timer {
     },
 }
 
-/// What follows from the time.
+/// An action that is due.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum DueAction {
     Nothing,
     /// Check whether a process of the server is stopped.
     CheckStopped,
@@ -89,7 +89,7 @@ impl SilenceTimer {
     pub(super) fn next_timeout(&self) -> Option<Moment> {
         match &self.timer {
             Timer::Off => None,
-            Timer::Settling { since } => Some(*since + SETTLE),
+            Timer::Settling { since } => Some(*since + FIRST_CHECK_DELAY),
             Timer::Checks { since, next, .. } => Some(match self.limit {
                 Some(limit) => (*since + limit).min(*next),
                 None => *next,
@@ -98,12 +98,13 @@ impl SilenceTimer {
     }
 
     /// Sets or clears the timer; `pending`: a request waits for the server.
-    pub(super) fn advance(&mut self, pending: bool, now: Moment) -> Due {
+    pub(super) fn advance(&mut self, pending: bool, now: Moment) -> DueAction {
         match &self.timer {
             Timer::Off if !pending => {}
             Timer::Off => self.begin(now),
             Timer::Settling { .. } if !pending => self.timer = Timer::Off,
-            Timer::Settling { since } if now >= *since + SETTLE => match self.has_output {
+            Timer::Settling { since } if now >= *since + FIRST_CHECK_DELAY => match self.has_output
+            {
                 true => self.begin(now),
                 false => {
                     let since = *since;
@@ -118,21 +119,21 @@ impl SilenceTimer {
             Timer::Settling { .. } => {}
             Timer::Checks { .. } if !pending => {
                 self.timer = Timer::Off;
-                return Due::TimerCancelled;
+                return DueAction::TimerCancelled;
             }
             Timer::Checks { .. } if self.has_output => {
                 self.reported = None;
                 self.begin(now);
-                return Due::TimerCancelled;
+                return DueAction::TimerCancelled;
             }
             Timer::Checks { since, .. } if self.limit.is_some_and(|it| now >= *since + it) => {
                 *self = SilenceTimer::default();
-                return Due::Lost;
+                return DueAction::Lost;
             }
-            Timer::Checks { next, .. } if now >= *next => return Due::CheckStopped,
+            Timer::Checks { next, .. } if now >= *next => return DueAction::CheckStopped,
             Timer::Checks { .. } => {}
         }
-        Due::Nothing
+        DueAction::Nothing
     }
 
     /// Takes the result of a check: the stopped process, if any. Returns whether to report it.
@@ -161,11 +162,14 @@ mod tests {
     #[test]
     fn a_timer_is_set_only_while_a_request_is_pending() {
         let mut silence = SilenceTimer::default();
-        assert_eq!(silence.advance(false, Moment::START), Due::Nothing);
+        assert_eq!(silence.advance(false, Moment::START), DueAction::Nothing);
         assert_eq!(silence.next_timeout(), None);
-        assert_eq!(silence.advance(true, Moment::START), Due::Nothing);
-        assert_eq!(silence.next_timeout(), Some(Moment::START + SETTLE));
-        assert_eq!(silence.advance(false, Moment::START), Due::Nothing);
+        assert_eq!(silence.advance(true, Moment::START), DueAction::Nothing);
+        assert_eq!(
+            silence.next_timeout(),
+            Some(Moment::START + FIRST_CHECK_DELAY)
+        );
+        assert_eq!(silence.advance(false, Moment::START), DueAction::Nothing);
         assert_eq!(silence.next_timeout(), None);
     }
 
@@ -175,8 +179,8 @@ mod tests {
         let _ = silence.advance(true, Moment::START);
         silence.handle_output();
         let later = Moment::START + SECOND;
-        assert_eq!(silence.advance(true, later), Due::Nothing);
-        assert_eq!(silence.next_timeout(), Some(later + SETTLE));
+        assert_eq!(silence.advance(true, later), DueAction::Nothing);
+        assert_eq!(silence.next_timeout(), Some(later + FIRST_CHECK_DELAY));
     }
 
     #[test]
@@ -184,20 +188,20 @@ mod tests {
         let mut silence = SilenceTimer::default();
         let _ = silence.advance(true, Moment::START);
         let mut now = Moment::START + SECOND;
-        assert_eq!(silence.advance(true, now), Due::Nothing);
+        assert_eq!(silence.advance(true, now), DueAction::Nothing);
         now = Moment::START + 10 * SECOND;
         assert_eq!(silence.next_timeout(), Some(now));
-        assert_eq!(silence.advance(true, now), Due::CheckStopped);
+        assert_eq!(silence.advance(true, now), DueAction::CheckStopped);
         assert!(silence.handle_check(Some(7), now));
         now = now + 20 * SECOND;
-        assert_eq!(silence.advance(true, now), Due::CheckStopped);
+        assert_eq!(silence.advance(true, now), DueAction::CheckStopped);
         assert!(!silence.handle_check(Some(7), now));
         // It runs again: another stop is reported.
         silence.handle_output();
-        assert_eq!(silence.advance(true, now), Due::TimerCancelled);
+        assert_eq!(silence.advance(true, now), DueAction::TimerCancelled);
         let _ = silence.advance(true, now + SECOND);
         let later = now + 10 * SECOND;
-        assert_eq!(silence.advance(true, later), Due::CheckStopped);
+        assert_eq!(silence.advance(true, later), DueAction::CheckStopped);
         assert!(silence.handle_check(Some(7), later));
     }
 
@@ -210,7 +214,7 @@ mod tests {
         for seconds in [10, 20, 40, 80, 160, 300, 300] {
             let next = silence.next_timeout().expect("a request is pending");
             assert_eq!(next - last, Duration::from_secs(seconds));
-            assert_eq!(silence.advance(true, next), Due::CheckStopped);
+            assert_eq!(silence.advance(true, next), DueAction::CheckStopped);
             silence.handle_check(None, next);
             last = next;
         }
@@ -221,18 +225,21 @@ mod tests {
         let mut silence = SilenceTimer::default();
         silence.handle_first_process_exit(ServerExit::Signal(11));
         let mut now = Moment::START;
-        assert_eq!(silence.advance(true, now), Due::Nothing);
+        assert_eq!(silence.advance(true, now), DueAction::Nothing);
         now = now + 9 * SECOND;
-        assert_eq!(silence.advance(true, now), Due::Nothing);
+        assert_eq!(silence.advance(true, now), DueAction::Nothing);
         // Output starts the time again.
         silence.handle_output();
-        assert_eq!(silence.advance(true, now), Due::TimerCancelled);
-        assert_eq!(silence.advance(true, now + SECOND), Due::Nothing);
+        assert_eq!(silence.advance(true, now), DueAction::TimerCancelled);
+        assert_eq!(silence.advance(true, now + SECOND), DueAction::Nothing);
         assert_eq!(silence.next_timeout(), Some(now + LIMIT_AFTER_CRASH));
-        assert_eq!(silence.advance(true, now + LIMIT_AFTER_CRASH), Due::Lost);
+        assert_eq!(
+            silence.advance(true, now + LIMIT_AFTER_CRASH),
+            DueAction::Lost
+        );
         let later = now + LIMIT_AFTER_CRASH + SECOND;
-        assert_eq!(silence.advance(true, later), Due::Nothing);
-        assert_eq!(silence.advance(false, later), Due::Nothing);
+        assert_eq!(silence.advance(true, later), DueAction::Nothing);
+        assert_eq!(silence.advance(false, later), DueAction::Nothing);
         assert_eq!(silence.next_timeout(), None);
     }
 
@@ -244,7 +251,7 @@ mod tests {
         silence.handle_first_process_exit(ServerExit::Code(0));
         let exit = Moment::START + 200 * SECOND;
         let lost = std::iter::successors(Some(exit), |now| Some(*now + SECOND))
-            .find(|now| silence.advance(true, *now) == Due::Lost);
+            .find(|now| silence.advance(true, *now) == DueAction::Lost);
         assert_eq!(lost, Some(exit + LIMIT_AFTER_SUCCESS));
     }
 
@@ -253,7 +260,7 @@ mod tests {
         let mut silence = SilenceTimer::default();
         silence.handle_first_process_exit(ServerExit::Code(3));
         let later = Moment::START + 3600 * SECOND;
-        assert_eq!(silence.advance(false, later), Due::Nothing);
+        assert_eq!(silence.advance(false, later), DueAction::Nothing);
         assert_eq!(silence.next_timeout(), None);
     }
 }

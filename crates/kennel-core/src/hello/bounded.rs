@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 use super::MAX_VARIABLES;
 
-/// Deserializes at most [`MAX_VARIABLES`] elements, plus one if there are more, so that the excess is noticed.
+/// Deserializes at most [`MAX_VARIABLES`] elements, plus one if there are more, so that the caller detects the excess.
 pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -26,7 +26,7 @@ where
 }
 
 /// Deserializes an optional list.
-pub(super) fn maybe<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+pub(super) fn deserialize_optional<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

@@ -14,8 +14,8 @@ use std::str::FromStr;
 pub struct Build {
     release: [u64; 3],
     /// The parts of the pre-release version.
-    pre: Vec<String>,
-    /// 0 if the build has none.
+    pre_release: Vec<String>,
+    /// The stamp; 0 if the build has none.
     stamp: u64,
 }
 
@@ -36,20 +36,22 @@ impl FromStr for Build {
 
     fn from_str(text: &str) -> Result<Build, InvalidBuild> {
         let (version, stamp) = text.split_once('+').unwrap_or((text, "0"));
-        let (release, pre) = match version.split_once('-') {
-            Some((release, pre)) => (release, pre.split('.').map(str::to_owned).collect()),
+        let (release, pre_release) = match version.split_once('-') {
+            Some((release, pre_release)) => {
+                (release, pre_release.split('.').map(str::to_owned).collect())
+            }
             None => (version, Vec::new()),
         };
         let numbers: Vec<u64> = release
             .split('.')
             .map(|part| part.parse().map_err(|_| InvalidBuild))
             .collect::<Result<_, _>>()?;
-        if pre.iter().any(String::is_empty) {
+        if pre_release.iter().any(String::is_empty) {
             return Err(InvalidBuild);
         }
         Ok(Build {
             release: numbers.try_into().map_err(|_| InvalidBuild)?,
-            pre,
+            pre_release,
             stamp: stamp.parse().map_err(|_| InvalidBuild)?,
         })
     }
@@ -59,8 +61,8 @@ impl fmt::Display for Build {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, patch] = self.release;
         write!(f, "{major}.{minor}.{patch}")?;
-        if !self.pre.is_empty() {
-            write!(f, "-{}", self.pre.join("."))?;
+        if !self.pre_release.is_empty() {
+            write!(f, "-{}", self.pre_release.join("."))?;
         }
         match self.stamp {
             0 => Ok(()),
@@ -72,18 +74,18 @@ impl fmt::Display for Build {
 impl Ord for Build {
     fn cmp(&self, other: &Build) -> Ordering {
         let release = self.release.cmp(&other.release);
-        let pre = || match (self.pre.is_empty(), other.pre.is_empty()) {
+        let pre_release = || match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
             (false, false) => self
-                .pre
+                .pre_release
                 .iter()
                 .map(|part| Part::of(part))
-                .cmp(other.pre.iter().map(|part| Part::of(part))),
+                .cmp(other.pre_release.iter().map(|part| Part::of(part))),
         };
         let stamp = || self.stamp.cmp(&other.stamp);
-        release.then_with(pre).then_with(stamp)
+        release.then_with(pre_release).then_with(stamp)
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Control {
     Solo(Solo),
     /// A line of the server's stderr.
     Stderr(String),
-    /// The first one of a daemon comes with the descriptors of two pipes. The next one of each side means that all
+    /// The daemon's first `!pipes` comes with the descriptors of two pipes. The next one of each side means that all
     /// further lines of that side are in its pipe.
     Pipes,
     /// A message of a later version, which is ignored.
@@ -57,9 +57,9 @@ pub struct Lost {
     /// The last lines of the server's stderr.
     #[serde(default)]
     pub detail: String,
-    /// Whether no other server is started by itself: further requests are refused until one tries again.
-    #[serde(default)]
-    pub final_word: bool,
+    /// Whether the restart limit is reached: requests are refused until a later one may start a server.
+    #[serde(default, rename = "final_word")]
+    pub is_final: bool,
     /// The exit code that a shell would use, if the server could not be started at all.
     #[serde(default)]
     pub exit: Option<u8>,
@@ -77,7 +77,7 @@ pub struct Lost {
     /// How the server's first process ended, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<ServerExit>,
-    /// With `final_word`: milliseconds until a request may start a server.
+    /// With `is_final`: milliseconds until a request may start a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
 }
@@ -112,7 +112,7 @@ impl Control {
         let (word, _) = split(line)?;
         Some(match word {
             b"again" => Control::Again,
-            _ => of_both(word),
+            _ => parse_common(word),
         })
     }
 
@@ -127,7 +127,7 @@ impl Control {
             b"solo" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Solo),
             b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
             b"stderr" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Stderr),
-            _ => of_both(word),
+            _ => parse_common(word),
         })
     }
 }
@@ -142,7 +142,7 @@ fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// A control message that both sides may send.
-fn of_both(word: &[u8]) -> Control {
+fn parse_common(word: &[u8]) -> Control {
     match word {
         b"ping" => Control::Ping,
         b"pong" => Control::Pong,
@@ -161,7 +161,7 @@ mod tests {
         let lost = Lost {
             reason: "server_restarted".into(),
             detail: "line\nline".into(),
-            final_word: false,
+            is_final: false,
             exit: None,
             unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
             received: Some(0),

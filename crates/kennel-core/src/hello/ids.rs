@@ -11,7 +11,7 @@ use crate::message::Key;
 use crate::message::reply::IN_FLIGHT_LIMIT;
 
 pub(super) fn serialize<S: Serializer>(ids: &[Key], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(ids.iter().filter(|id| !is_odd(id)).map(Spelled))
+    to.collect_seq(ids.iter().filter(|id| !is_odd(id)).map(SpelledId))
 }
 
 /// Reads the ids among the first [`IN_FLIGHT_LIMIT`] values: a session has no more requests. Any other value than a list
@@ -27,9 +27,9 @@ fn is_odd(id: &Key) -> bool {
 }
 
 /// An id as JSON-RPC writes it.
-struct Spelled<'a>(&'a Key);
+struct SpelledId<'a>(&'a Key);
 
-impl Serialize for Spelled<'_> {
+impl Serialize for SpelledId<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Key::Number(number) => to.serialize_i64(*number),
@@ -38,7 +38,7 @@ impl Serialize for Spelled<'_> {
     }
 }
 
-/// Reads a list of ids. Of other values nothing is stored: a list of short ones takes many times its bytes in memory.
+/// Reads a list of ids and ignores other values: a list of short values takes many times its bytes in memory.
 struct Ids;
 
 impl<'de> Visitor<'de> for Ids {

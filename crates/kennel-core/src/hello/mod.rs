@@ -6,7 +6,7 @@
 //! A client that supports it is offered two [pipes](Control::Pipes). Both sides switch to them: from then on all lines
 //! go through the pipes, and the socket only reports the end of the connection.
 //!
-//! The beginning of a long MCP line may be sent before it is decided. A line that ends with [`VOID`] is withdrawn.
+//! The beginning of a long MCP line may be sent before it is decided. A line that ends with [`ABORT_BYTE`] is withdrawn.
 //!
 //! Versions are compatible if new fields are optional: an unknown field or control message is no error.
 
@@ -24,7 +24,7 @@ pub use build::{Build, InvalidBuild};
 pub use control::{Control, Lost, Solo};
 pub use text::{Text, text_of_bytes};
 
-/// The version of this protocol. Both sides send theirs; a difference alone is no reason to refuse.
+/// The version of this protocol. Both sides send their version; a different version alone is no reason to refuse.
 pub const PROTOCOL: u32 = 1;
 /// The version of the formula that computes keys. Earlier versions distinguish fewer sessions.
 pub const KEY_VERSION: u32 = 3;
@@ -42,7 +42,7 @@ pub const MAX_VARIABLES: usize = 10_000;
 
 /// The last byte of a line that is withdrawn. No message contains it, so a reader that does not know it finds no
 /// message either.
-pub const VOID: u8 = 0x18;
+pub const ABORT_BYTE: u8 = 0x18;
 
 /// The first line of a client. It contains the environment: never log it (its `Debug` shows no values).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub struct ClientHello {
     pub key: Option<KeyFields>,
 }
 
-/// Inputs of the key that are empty_text else in the hello.
+/// Inputs of the key that are nowhere else in the hello.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KeyFields {
     /// The version of the formula.
@@ -95,7 +95,7 @@ pub struct KeyFields {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "bounded::maybe"
+        deserialize_with = "bounded::deserialize_optional"
     )]
     pub env_key: Option<Vec<Text>>,
     /// Whether lists are never cached (`--no-cache`).
@@ -146,7 +146,7 @@ pub struct Spec {
     /// The delays of the stop ladder in milliseconds: after the end of input, after SIGTERM.
     pub ladder: (u64, u64),
     /// Whether list responses may be cached.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub cache: bool,
     /// Whether the server gets one tool call at a time.
     #[serde(default)]
@@ -155,14 +155,14 @@ pub struct Spec {
     #[serde(default)]
     pub hibernate: Option<u64>,
     /// Whether it is replaced when its files change on disk and no request is pending.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub replace: bool,
-    /// Which detached services outlive it: `auto`, `keep` or `end`. `None`: `auto`.
+    /// The detached services that outlive the server: `auto`, `keep` or `end`. `None`: `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detached: Option<String>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -235,7 +235,7 @@ impl ClientHello {
             .chain(variables)
             .any(|text| text.as_bytes().contains(&0))
         {
-            true => Err("an argument, a variable or the working directory holds a NUL"),
+            true => Err("an argument, a variable or the working directory contains a NUL"),
             false => Ok(()),
         }
     }
@@ -300,7 +300,7 @@ impl std::error::Error for BadHello {}
 fn to_line(word: &str, what: &impl Serialize) -> Vec<u8> {
     let mut line = word.as_bytes().to_vec();
     // Strings, numbers and lists of them cannot fail.
-    serde_json::to_writer(&mut line, what).expect("plain values have a text");
+    serde_json::to_writer(&mut line, what).expect("plain values can be serialized");
     line
 }
 

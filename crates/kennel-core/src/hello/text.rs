@@ -39,9 +39,9 @@ impl Serialize for Text {
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
-        struct Either;
+        struct TextVisitor;
 
-        impl<'de> Visitor<'de> for Either {
+        impl<'de> Visitor<'de> for TextVisitor {
             type Value = Text;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Text {
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(TextVisitor)
     }
 }
 

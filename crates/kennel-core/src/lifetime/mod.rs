@@ -78,7 +78,7 @@ pub struct Lifetime {
     empty_since: Moment,
     owner_gone_at: Option<Moment>,
     /// When a client last arrived or sent something, or left while others stayed.
-    sign_of_life: Moment,
+    last_activity: Moment,
     verdict: Option<Verdict>,
 }
 
@@ -94,7 +94,7 @@ impl Lifetime {
             now,
             empty_since: now,
             owner_gone_at: None,
-            sign_of_life: now,
+            last_activity: now,
             verdict: None,
         }
     }
@@ -127,7 +127,7 @@ impl Lifetime {
     /// but not unwatchable again.
     pub fn handle_client_attached(&mut self, id: ClientId, liveness: Liveness, now: Moment) {
         self.set_now(now);
-        self.sign_of_life = self.now;
+        self.last_activity = self.now;
         let event = match self.clients.entry(id) {
             Entry::Vacant(place) => {
                 place.insert(liveness);
@@ -142,7 +142,7 @@ impl Lifetime {
         self.apply(event);
     }
 
-    /// Handles the end of a client's connection or process. The second of the two reports changes nothing.
+    /// Handles the end of a client's connection or process. The second of the two reports has no effect.
     pub fn handle_client_gone(&mut self, id: ClientId, now: Moment) {
         self.set_now(now);
         let was_attached = self.clients.remove(&id).is_some();
@@ -154,7 +154,7 @@ impl Lifetime {
             (true, false) => {
                 // If it was the last client that could be watched, the silence of the others counts from now: the
                 // condition must hold for all of `max_idle` (rule 3).
-                self.sign_of_life = self.now;
+                self.last_activity = self.now;
                 Event::Departure
             }
             (false, _) => Event::Departure,
@@ -166,7 +166,7 @@ impl Lifetime {
     pub fn handle_traffic(&mut self, id: ClientId, now: Moment) {
         self.set_now(now);
         if self.clients.contains_key(&id) {
-            self.sign_of_life = self.now;
+            self.last_activity = self.now;
         }
         self.apply(Event::Traffic);
     }
@@ -199,7 +199,7 @@ impl Lifetime {
     /// Handles a request to stop, whatever clients are attached.
     pub fn handle_stop(&mut self, now: Moment) {
         self.set_now(now);
-        self.apply(Event::StopAsked);
+        self.apply(Event::StopRequested);
     }
 
     /// Ends the lifetime if a timer is over. All earlier events must have been passed in. May be called early, late or
@@ -216,7 +216,7 @@ impl Lifetime {
     fn apply(&mut self, event: Event) {
         match respond(self.state, event) {
             Response::Stay => {}
-            Response::Go(state) => self.state = state,
+            Response::ChangeTo(state) => self.state = state,
             Response::End(reason) => self.end(reason),
             Response::EndIfDue => {
                 if let Some(reason) = self.due() {
@@ -239,8 +239,12 @@ impl Lifetime {
         let Running { timer, since, end } = self.next_timer()?;
         let length = self.now - since;
         (end <= self.now).then_some(match timer {
-            Timer::Linger => Reason::LingerOver { nobody_for: length },
-            Timer::Grace => Reason::OwnerGone { nobody_for: length },
+            Timer::Linger => Reason::LingerOver {
+                without_clients_for: length,
+            },
+            Timer::Grace => Reason::OwnerGone {
+                without_clients_for: length,
+            },
             Timer::Silence => Reason::Silent { silent_for: length },
         })
     }
@@ -260,7 +264,7 @@ impl Lifetime {
             Timer::Grace => (self.owner_gone_at?.max(self.empty_since), self.policy.grace),
             // Held: a client is certainly alive (lesson 25).
             Timer::Silence if self.any_watchable() => return None,
-            Timer::Silence => (self.sign_of_life, self.policy.max_idle?),
+            Timer::Silence => (self.last_activity, self.policy.max_idle?),
         };
         let end = since.checked_add(length)?;
         Some(Running { timer, since, end })

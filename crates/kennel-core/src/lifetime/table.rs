@@ -72,7 +72,7 @@ pub(super) enum Event {
     ServerStarted,
 
     /// A person stopped the server.
-    StopAsked,
+    StopRequested,
 
     /// Time went by.
     Advance,
@@ -85,7 +85,7 @@ pub(super) enum Response {
     Stay,
 
     /// Another state.
-    Go(State),
+    ChangeTo(State),
 
     /// The verdict.
     End(Reason),
@@ -122,7 +122,7 @@ pub(super) const fn timers(state: State) -> &'static [Timer] {
 /// it.
 #[rustfmt::skip]
 pub(super) const fn respond(state: State, event: Event) -> Response {
-    use Response::{End, EndIfDue, Go, Stay};
+    use Response::{End, EndIfDue, ChangeTo, Stay};
     use Event::*;
     use Reason as R;
     use State::*;
@@ -130,32 +130,32 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
     match (state, event) {
         (Serving,        Arrival)       => Stay,
         (Serving,        Departure)     => Stay,
-        (Serving,        LastDeparture) => Go(Idle),
+        (Serving,        LastDeparture) => ChangeTo(Idle),
         (Serving,        Traffic)       => Stay,
-        (Serving,        OwnerGone)     => Go(ServingUnowned),
-        (Serving,        ServerExited)  => Go(Down),
+        (Serving,        OwnerGone)     => ChangeTo(ServingUnowned),
+        (Serving,        ServerExited)  => ChangeTo(Down),
         (Serving,        ServerStarted) => Stay,
-        (Serving,        StopAsked)     => End(R::StopAsked),
+        (Serving,        StopRequested)     => End(R::StopRequested),
         (Serving,        Advance)          => EndIfDue,
 
         (ServingUnowned, Arrival)       => Stay,
         (ServingUnowned, Departure)     => Stay,
-        (ServingUnowned, LastDeparture) => Go(Abandoned),
+        (ServingUnowned, LastDeparture) => ChangeTo(Abandoned),
         (ServingUnowned, Traffic)       => Stay,
         (ServingUnowned, OwnerGone)     => Stay,
-        (ServingUnowned, ServerExited)  => Go(DownUnowned),
+        (ServingUnowned, ServerExited)  => ChangeTo(DownUnowned),
         (ServingUnowned, ServerStarted) => Stay,
-        (ServingUnowned, StopAsked)     => End(R::StopAsked),
+        (ServingUnowned, StopRequested)     => End(R::StopRequested),
         (ServingUnowned, Advance)          => EndIfDue,
 
         (Down,           Arrival)       => Stay,
         (Down,           Departure)     => Stay,
         (Down,           LastDeparture) => End(R::ServerExited),
         (Down,           Traffic)       => Stay,
-        (Down,           OwnerGone)     => Go(DownUnowned),
+        (Down,           OwnerGone)     => ChangeTo(DownUnowned),
         (Down,           ServerExited)  => Stay,
-        (Down,           ServerStarted) => Go(Serving),
-        (Down,           StopAsked)     => End(R::StopAsked),
+        (Down,           ServerStarted) => ChangeTo(Serving),
+        (Down,           StopRequested)     => End(R::StopRequested),
         (Down,           Advance)          => EndIfDue,
 
         (DownUnowned,    Arrival)       => Stay,
@@ -164,28 +164,28 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (DownUnowned,    Traffic)       => Stay,
         (DownUnowned,    OwnerGone)     => Stay,
         (DownUnowned,    ServerExited)  => Stay,
-        (DownUnowned,    ServerStarted) => Go(ServingUnowned),
-        (DownUnowned,    StopAsked)     => End(R::StopAsked),
+        (DownUnowned,    ServerStarted) => ChangeTo(ServingUnowned),
+        (DownUnowned,    StopRequested)     => End(R::StopRequested),
         (DownUnowned,    Advance)          => EndIfDue,
 
-        (Idle,           Arrival)       => Go(Serving),
+        (Idle,           Arrival)       => ChangeTo(Serving),
         (Idle,           Departure)     => Stay,
         (Idle,           LastDeparture) => Stay, // cannot be: nobody is there to leave
         (Idle,           Traffic)       => Stay,
-        (Idle,           OwnerGone)     => Go(Abandoned),
+        (Idle,           OwnerGone)     => ChangeTo(Abandoned),
         (Idle,           ServerExited)  => End(R::ServerExited),
         (Idle,           ServerStarted) => Stay,
-        (Idle,           StopAsked)     => End(R::StopAsked),
+        (Idle,           StopRequested)     => End(R::StopRequested),
         (Idle,           Advance)          => EndIfDue,
 
-        (Abandoned,      Arrival)       => Go(ServingUnowned),
+        (Abandoned,      Arrival)       => ChangeTo(ServingUnowned),
         (Abandoned,      Departure)     => Stay,
         (Abandoned,      LastDeparture) => Stay, // cannot be: nobody is there to leave
         (Abandoned,      Traffic)       => Stay,
         (Abandoned,      OwnerGone)     => Stay,
         (Abandoned,      ServerExited)  => End(R::ServerExited),
         (Abandoned,      ServerStarted) => Stay,
-        (Abandoned,      StopAsked)     => End(R::StopAsked),
+        (Abandoned,      StopRequested)     => End(R::StopRequested),
         (Abandoned,      Advance)          => EndIfDue,
 
         (Ended,          Arrival)       => Stay,
@@ -195,7 +195,7 @@ pub(super) const fn respond(state: State, event: Event) -> Response {
         (Ended,          OwnerGone)     => Stay,
         (Ended,          ServerExited)  => Stay,
         (Ended,          ServerStarted) => Stay,
-        (Ended,          StopAsked)     => Stay,
+        (Ended,          StopRequested)     => Stay,
         (Ended,          Advance)          => Stay,
     }
 }

@@ -4,14 +4,14 @@ use super::table::{Event, State};
 use super::{ClientId, Lifetime, Liveness, Owner, Policy, Reason};
 use crate::time::Moment;
 
-use Cell::{End, Go, Stay};
+use Cell::{ChangeTo, End, Stay};
 use Expected::{Linger, Server, Silence, Stop};
 use State::{Abandoned, Down, DownUnowned, Ended, Idle, Serving, ServingUnowned};
 
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     Stay,
-    Go(State),
+    ChangeTo(State),
     End(Expected),
 }
 
@@ -39,7 +39,7 @@ const COLUMNS: [Column; 10] = [
     Column::On(Event::OwnerGone),
     Column::On(Event::ServerExited),
     Column::On(Event::ServerStarted),
-    Column::On(Event::StopAsked),
+    Column::On(Event::StopRequested),
     Column::On(Event::Advance),
     Column::AtDeadline,
 ];
@@ -47,12 +47,12 @@ const COLUMNS: [Column; 10] = [
 #[rustfmt::skip]
 const GRID: [(State, [Cell; 10]); 7] = [
     //                arrival             departure  last departure  traffic  owner gone          server exited    server started      stop asked  tick   at deadline
-    (Serving,        [Stay,               Stay,      Go(Idle),       Stay,    Go(ServingUnowned), Go(Down),        Stay,               End(Stop),  Stay,  End(Silence)]),
-    (ServingUnowned, [Stay,               Stay,      Go(Abandoned),  Stay,    Stay,               Go(DownUnowned), Stay,               End(Stop),  Stay,  End(Silence)]),
-    (Down,           [Stay,               Stay,      End(Server),    Stay,    Go(DownUnowned),    Stay,            Go(Serving),        End(Stop),  Stay,  End(Silence)]),
-    (DownUnowned,    [Stay,               Stay,      End(Server),    Stay,    Stay,               Stay,            Go(ServingUnowned), End(Stop),  Stay,  End(Silence)]),
-    (Idle,           [Go(Serving),        Stay,      Stay,           Stay,    Go(Abandoned),      End(Server),     Stay,               End(Stop),  Stay,  End(Linger)]),
-    (Abandoned,      [Go(ServingUnowned), Stay,      Stay,           Stay,    Stay,               End(Server),     Stay,               End(Stop),  Stay,  End(Expected::Grace)]),
+    (Serving,        [Stay,               Stay,      ChangeTo(Idle),       Stay,    ChangeTo(ServingUnowned), ChangeTo(Down),        Stay,               End(Stop),  Stay,  End(Silence)]),
+    (ServingUnowned, [Stay,               Stay,      ChangeTo(Abandoned),  Stay,    Stay,               ChangeTo(DownUnowned), Stay,               End(Stop),  Stay,  End(Silence)]),
+    (Down,           [Stay,               Stay,      End(Server),    Stay,    ChangeTo(DownUnowned),    Stay,            ChangeTo(Serving),        End(Stop),  Stay,  End(Silence)]),
+    (DownUnowned,    [Stay,               Stay,      End(Server),    Stay,    Stay,               Stay,            ChangeTo(ServingUnowned), End(Stop),  Stay,  End(Silence)]),
+    (Idle,           [ChangeTo(Serving),        Stay,      Stay,           Stay,    ChangeTo(Abandoned),      End(Server),     Stay,               End(Stop),  Stay,  End(Linger)]),
+    (Abandoned,      [ChangeTo(ServingUnowned), Stay,      Stay,           Stay,    Stay,               End(Server),     Stay,               End(Stop),  Stay,  End(Expected::Grace)]),
     (Ended,          [Stay,               Stay,      Stay,           Stay,    Stay,               Stay,            Stay,               Stay,       Stay,  Stay]),
 ];
 
@@ -76,7 +76,7 @@ fn every_state_answers_every_event_as_the_design_says() {
                     assert_eq!(life.state(), state, "{cell}");
                     assert_eq!(life.verdict(), before, "{cell}");
                 }
-                Go(next) => {
+                ChangeTo(next) => {
                     assert_eq!(life.state(), next, "{cell}");
                     assert_eq!(life.verdict(), None, "{cell}");
                 }
@@ -126,7 +126,7 @@ fn column_of(column: Column) -> usize {
         Column::On(Event::OwnerGone) => 4,
         Column::On(Event::ServerExited) => 5,
         Column::On(Event::ServerStarted) => 6,
-        Column::On(Event::StopAsked) => 7,
+        Column::On(Event::StopRequested) => 7,
         Column::On(Event::Advance) => 8,
         Column::AtDeadline => 9,
     }
@@ -172,7 +172,7 @@ fn hand_in(life: &mut Lifetime, column: Column) {
         Column::On(Event::OwnerGone) => life.handle_owner_gone(before_deadline),
         Column::On(Event::ServerExited) => life.handle_server_exited(before_deadline),
         Column::On(Event::ServerStarted) => life.handle_server_started(before_deadline),
-        Column::On(Event::StopAsked) => life.handle_stop(before_deadline),
+        Column::On(Event::StopRequested) => life.handle_stop(before_deadline),
         Column::On(Event::Advance) => match life.next_timeout() {
             Some(deadline) => life.advance(Moment::from_nanos(deadline.as_nanos() - 1)),
             None => life.advance(before_deadline),
@@ -187,6 +187,6 @@ fn of(verdict: super::Verdict) -> Expected {
         Reason::OwnerGone { .. } => Expected::Grace,
         Reason::Silent { .. } => Expected::Silence,
         Reason::ServerExited => Expected::Server,
-        Reason::StopAsked => Expected::Stop,
+        Reason::StopRequested => Expected::Stop,
     }
 }

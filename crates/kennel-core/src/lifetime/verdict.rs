@@ -21,13 +21,13 @@ pub enum Reason {
     /// No client was attached for all of linger.
     LingerOver {
         /// How long no client was attached.
-        nobody_for: Duration,
+        without_clients_for: Duration,
     },
 
     /// The owner was gone, without clients, for all of grace.
     OwnerGone {
         /// How long both held.
-        nobody_for: Duration,
+        without_clients_for: Duration,
     },
 
     /// Clients were attached, but silent and unwatchable.
@@ -40,24 +40,36 @@ pub enum Reason {
     ServerExited,
 
     /// A person stopped it.
-    StopAsked,
+    StopRequested,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             // A dedicated server does not linger: "for 0 ms" would only confuse.
-            Reason::LingerOver { nobody_for } if nobody_for < Duration::from_millis(1) => {
+            Reason::LingerOver {
+                without_clients_for,
+            } if without_clients_for < Duration::from_millis(1) => {
                 write!(f, "no client attached")
             }
-            Reason::LingerOver { nobody_for } => {
-                write!(f, "no client attached for {}", HumanDuration(nobody_for))
+            Reason::LingerOver {
+                without_clients_for,
+            } => {
+                write!(
+                    f,
+                    "no client attached for {}",
+                    HumanDuration(without_clients_for)
+                )
             }
-            Reason::OwnerGone { nobody_for } if nobody_for < Duration::from_millis(1) => {
+            Reason::OwnerGone {
+                without_clients_for,
+            } if without_clients_for < Duration::from_millis(1) => {
                 write!(f, "owner gone and no client attached")
             }
-            Reason::OwnerGone { nobody_for } => {
-                let length = HumanDuration(nobody_for);
+            Reason::OwnerGone {
+                without_clients_for,
+            } => {
+                let length = HumanDuration(without_clients_for);
                 write!(f, "owner gone and no client attached for {length}")
             }
             Reason::Silent { silent_for } => {
@@ -65,7 +77,7 @@ impl fmt::Display for Reason {
                 write!(f, "no traffic for {length} and no client provably alive")
             }
             Reason::ServerExited => write!(f, "server exited and no client attached"),
-            Reason::StopAsked => write!(f, "stop asked"),
+            Reason::StopRequested => write!(f, "stop asked"),
         }
     }
 }
@@ -76,8 +88,12 @@ mod tests {
 
     #[test]
     fn a_reason_reads_well_in_a_log_line() {
-        let of_linger = |nobody_for| Reason::LingerOver { nobody_for };
-        let of_owner = |nobody_for| Reason::OwnerGone { nobody_for };
+        let of_linger = |without_clients_for| Reason::LingerOver {
+            without_clients_for,
+        };
+        let of_owner = |without_clients_for| Reason::OwnerGone {
+            without_clients_for,
+        };
         let of_silence = |silent_for| Reason::Silent { silent_for };
         let seconds = Duration::from_secs;
 
@@ -94,7 +110,7 @@ mod tests {
                 "no traffic for 30 min and no client provably alive",
             ),
             (Reason::ServerExited, "server exited and no client attached"),
-            (Reason::StopAsked, "stop asked"),
+            (Reason::StopRequested, "stop asked"),
         ] {
             assert_eq!(reason.to_string(), words);
         }

@@ -1,15 +1,15 @@
-//! The fast path: reads a whole line in one pass, and stores nothing but where its parts are.
+//! The fast path: reads a complete line in one pass, and stores only the positions of its parts.
 //!
-//! It accepts what [`Scan`](super::Scan) accepts, and nothing else; `parse` reads the other lines again. A long line that
-//! arrives in parts is read by `Scan`: to be able to stop anywhere costs a short line a third more instructions for a call
-//! (docs/LESSONS.md, speed).
+//! It accepts exactly what [`Scan`](super::Scan) accepts; `parse` reads all other lines again. `Scan` reads a long line
+//! that arrives in parts: the ability to stop anywhere costs a short line a third more instructions (docs/LESSONS.md,
+//! speed).
 
 use super::parse::{Envelope, is_misspelled};
-use super::scan::{DEEPEST, MEMBERS};
+use super::scan::{MAX_DEPTH, MEMBERS};
 use super::token::{first_mark, is_number, is_part_of_a_number, ordinary};
-use super::{Inside, Part, Place};
+use super::{KnownMembers, MemberPosition, Part};
 
-/// Fills the envelope of this line, if it is an object and nothing else.
+/// Fills the envelope if the line is exactly one object.
 pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Option<()> {
     let is_ascii = line.is_ascii();
     if !is_ascii {
@@ -18,21 +18,21 @@ pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Optio
     envelope.may_have_separators = !is_ascii;
     let mut cursor = Cursor { line, at: 0 };
     cursor.expect(b'{')?;
-    if !cursor.skips(b'}') {
+    if !cursor.skip(b'}') {
         loop {
             let key = cursor.key()?;
-            // Whether it is one of the envelope's has to be read.
+            // The key may be an envelope key: `parse` must read it.
             if key.has_escapes {
                 return None;
             }
             let inside = match key.spelled {
-                b"params" | b"result" => cursor.value_looked_into()?,
+                b"params" | b"result" => cursor.value_with_members()?,
                 _ => cursor
-                    .value(DEEPEST)
-                    .map(|start| (start, Inside::Unknown))?,
+                    .value(MAX_DEPTH)
+                    .map(|start| (start, KnownMembers::Unknown))?,
             };
             if let Some(place) = envelope.part_mut(key.spelled) {
-                // Which of two counts is for others to say.
+                // A key occurs twice: `parse` decides.
                 if place.is_some() {
                     return None;
                 }
@@ -53,20 +53,21 @@ pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Optio
             }
         }
     }
-    cursor.space();
+    cursor.skip_space();
     matches!(line[cursor.at..], [] | [b'\r']).then_some(())
 }
 
-/// A place in a line, behind which everything was seen.
+/// A position in a line. The bytes before it are read.
 struct Cursor<'a> {
     line: &'a [u8],
     at: usize,
 }
 
-/// A bit for each.
+/// One bit for each byte value.
 const SPACES: u64 = 1 << b' ' | 1 << b'\t';
 
-/// A newline is none: no line has one. A carriage return is for others to read: it may end a line.
+/// Whether a byte is white space. A line has no newline. A carriage return may end a line for some readers, so `parse`
+/// reads it.
 fn is_space(byte: u8) -> bool {
     // Most bytes are none of these, and it takes one look to see that.
     byte <= b' ' && SPACES >> byte & 1 == 1
@@ -78,13 +79,13 @@ struct Key<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         while self.line.get(self.at).is_some_and(|it| is_space(*it)) {
             self.at += 1;
         }
     }
 
-    /// The next byte that is no white space.
+    /// The next byte that is not white space.
     fn token(&mut self) -> Option<u8> {
         loop {
             let token = *self.line.get(self.at)?;
@@ -99,9 +100,9 @@ impl<'a> Cursor<'a> {
         (self.token()? == token).then_some(())
     }
 
-    /// Moves behind this, if it comes next.
-    fn skips(&mut self, token: u8) -> bool {
-        self.space();
+    /// Takes this byte if it comes next.
+    fn skip(&mut self, token: u8) -> bool {
+        self.skip_space();
         let is_next = self.line.get(self.at) == Some(&token);
         self.at += usize::from(is_next);
         is_next
@@ -121,10 +122,10 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Moves behind the string it is in; whether that has escapes.
+    /// Moves to the end of the current string. Returns whether it has escapes.
     #[inline]
     fn string(&mut self) -> Option<bool> {
-        // Most are short, and have none.
+        // Most strings are short and have no escapes.
         if let Some(word) = self.line[self.at..].first_chunk()
             && let Some(found) = first_mark(word)
             && word[found] == b'"'
@@ -161,11 +162,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Moves behind the value that comes next, which may be nested so deep; where it begins.
+    /// Moves to the end of the next value, nested at most `deepest` levels. Returns where the value begins.
     fn value(&mut self, deepest: u32) -> Option<usize> {
-        self.space();
+        self.skip_space();
         let start = self.at;
-        // What it is in, the innermost last: 1 for an object, 0 for an array.
+        // The open containers, the innermost last: 1 for an object, 0 for an array.
         let (mut levels, mut depth) = (0u128, 0);
         loop {
             let (bracket, in_object) = match self.token()? {
@@ -175,9 +176,9 @@ impl<'a> Cursor<'a> {
                 }
                 b'{' => (Some(b'}'), true),
                 b'[' => (Some(b']'), false),
-                b't' => self.word(b"rue")?,
-                b'f' => self.word(b"alse")?,
-                b'n' => self.word(b"ull")?,
+                b't' => self.literal(b"rue")?,
+                b'f' => self.literal(b"alse")?,
+                b'n' => self.literal(b"ull")?,
                 b'-' | b'0'..=b'9' => self.number()?,
                 _ => return None,
             };
@@ -185,7 +186,7 @@ impl<'a> Cursor<'a> {
                 if depth == deepest {
                     return None;
                 }
-                if !self.skips(bracket) {
+                if !self.skip(bracket) {
                     depth += 1;
                     levels = levels << 1 | u128::from(in_object);
                     if in_object {
@@ -214,22 +215,22 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The same, and where its members are that somebody may ask for.
-    fn value_looked_into(&mut self) -> Option<(usize, Inside)> {
-        self.space();
+    /// The same, and the positions of its frequently used members.
+    fn value_with_members(&mut self) -> Option<(usize, KnownMembers)> {
+        self.skip_space();
         let start = self.at;
-        if !self.skips(b'{') {
-            return Some((self.value(DEEPEST)?, Inside::Unknown));
+        if !self.skip(b'{') {
+            return Some((self.value(MAX_DEPTH)?, KnownMembers::Unknown));
         }
         let mut members = [None; MEMBERS.len()];
         let mut odd = false;
-        if !self.skips(b'}') {
+        if !self.skip(b'}') {
             loop {
                 let key = self.key()?;
-                let value = self.value(DEEPEST - 1)?;
+                let value = self.value(MAX_DEPTH - 1)?;
                 odd |= key.has_escapes;
                 if let Some(nth) = MEMBERS.iter().position(|it| it.as_bytes() == key.spelled) {
-                    let place = Place::new(start, value, self.at);
+                    let place = MemberPosition::new(start, value, self.at);
                     odd |= place.is_none() || members[nth].is_some();
                     members[nth] = place;
                 }
@@ -241,20 +242,20 @@ impl<'a> Cursor<'a> {
             }
         }
         let inside = match odd {
-            true => Inside::Unknown,
-            false => Inside::Known(members),
+            true => KnownMembers::Unknown,
+            false => KnownMembers::Known(members),
         };
         Some((start, inside))
     }
 
-    fn word(&mut self, rest: &[u8]) -> Option<(Option<u8>, bool)> {
+    fn literal(&mut self, rest: &[u8]) -> Option<(Option<u8>, bool)> {
         let end = self.at + rest.len();
         (self.line.get(self.at..end)? == rest).then_some(())?;
         self.at = end;
         Some((None, false))
     }
 
-    /// Its first byte was taken.
+    /// Reads the rest of a number, after its first byte.
     fn number(&mut self) -> Option<(Option<u8>, bool)> {
         let rest = &self.line[self.at - 1..];
         let length = rest.iter().take_while(|it| is_part_of_a_number(it)).count();

@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use super::token::is_number;
 use super::{Malformed, Part};
 
-/// The largest integer that every reader preserves: beyond it, a double cannot tell neighbours apart.
-const LARGEST: u64 = (1 << 53) - 1;
+/// The largest integer that every reader preserves: a double does not distinguish larger ones.
+const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
 /// An id as spelled in a line: a string, a number or `null`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +26,8 @@ impl<'a> Id<'a> {
         }
     }
 
-    /// An id outside of any line.
-    pub(crate) fn alone(text: &'a str) -> Option<Id<'a>> {
+    /// Parses an id that is not part of a line.
+    pub(crate) fn from_text(text: &'a str) -> Option<Id<'a>> {
         Id::new(Part::new(0, text)).ok()
     }
 
@@ -41,13 +41,13 @@ impl<'a> Id<'a> {
         self.0
     }
 
-    /// Whether a request may have it: a string or an integer. Some SDKs silently drop requests with other ids (`null`,
-    /// `1.5`, `1e3`).
+    /// Whether a request may have this id: a string or an integer. Some SDKs silently drop requests with other ids
+    /// (`null`, `1.5`, `1e3`).
     pub fn is_acceptable(&self) -> bool {
         self.key().is_acceptable()
     }
 
-    /// Its value, for comparison: a server may answer `"a\/b"` as `"a/b"`.
+    /// The value of the id, for comparison: a server may answer `"a\/b"` as `"a/b"`.
     pub fn key(&self) -> Key {
         if let Some(number) = short_number(self.0.bytes) {
             return Key::Number(number);
@@ -55,21 +55,21 @@ impl<'a> Id<'a> {
         let text = self.0.text();
         let known = match text.as_bytes()[0] {
             b'"' if !text.contains('\\') => Some(Key::Text(text[1..text.len() - 1].into())),
-            // An escaped half of a surrogate pair is no text, and some readers refuse it.
+            // An escaped half of a surrogate pair is not valid Unicode, and some readers refuse it.
             b'"' => serde_json::from_str(text).ok().map(Key::Text),
             _ => text
                 .parse()
                 .ok()
-                .filter(|number: &i64| number.unsigned_abs() <= LARGEST)
+                .filter(|number: &i64| number.unsigned_abs() <= MAX_SAFE_INTEGER)
                 .map(Key::Number),
         };
         known.unwrap_or_else(|| Key::Odd(text.into()))
     }
 }
 
-/// The usual id: a short count.
+/// Parses the usual id: a short count.
 fn short_number(text: &[u8]) -> Option<i64> {
-    // Every number of this many digits is below `LARGEST`.
+    // Every number of this many digits is below `MAX_SAFE_INTEGER`.
     const DIGITS: usize = 15;
     if !(1..=DIGITS).contains(&text.len()) {
         return None;
@@ -88,20 +88,20 @@ pub enum Key {
     Number(i64),
     /// A string.
     Text(Box<str>),
-    /// An integer that no double can represent, or an id that some SDKs drop; as spelled.
+    /// An integer that no double can represent, or an id that some SDKs drop, as spelled.
     Odd(Box<str>),
 }
 
 impl Key {
-    /// The value of an id, quotes included. `None`: the bytes are no id.
+    /// The key for the spelling of an id, quotes included. `None`: the bytes are not an id.
     pub fn of(spelled: &[u8]) -> Option<Key> {
         let raw: &RawValue = serde_json::from_slice(spelled).ok()?;
-        Id::alone(raw.get()).map(|id| id.key())
+        Id::from_text(raw.get()).map(|id| id.key())
     }
 }
 
 impl Key {
-    /// Whether a request may have it: a string or an integer.
+    /// Whether a request may have this id: a string or an integer.
     pub fn is_acceptable(&self) -> bool {
         match self {
             Key::Number(_) | Key::Text(_) => true,
@@ -111,7 +111,7 @@ impl Key {
         }
     }
 
-    /// Bytes of its text.
+    /// Length of the id's text in bytes.
     pub(crate) fn length(&self) -> usize {
         match self {
             Key::Number(_) => 0,
@@ -119,7 +119,7 @@ impl Key {
         }
     }
 
-    /// Its number for a reader that accepts `"1"` and `1.0` as `1`, like the official clients.
+    /// The number that the id is for a reader that accepts `"1"` and `1.0` as `1`, like the official clients.
     pub fn as_number(&self) -> Option<f64> {
         let text = match self {
             Key::Number(number) => return Some(*number as f64),
@@ -132,14 +132,14 @@ impl Key {
         number.filter(|it: &f64| it.is_finite())
     }
 
-    /// Its number, if that is an integer that a double represents exactly.
+    /// The number of the id, if it is an integer that a double represents exactly.
     pub fn as_integer(&self) -> Option<i64> {
         let number = self.as_number()?;
-        let is_exact = number.fract() == 0.0 && number.abs() <= LARGEST as f64;
+        let is_exact = number.fract() == 0.0 && number.abs() <= MAX_SAFE_INTEGER as f64;
         is_exact.then_some(number as i64)
     }
 
-    /// The usual spellings of the same integer, as a number and as a string, without this id itself.
+    /// The other usual spellings of the same integer: as a number and as a string.
     pub(crate) fn same_integer(&self) -> impl Iterator<Item = Key> {
         let integer = self.as_integer();
         let number = integer.map(Key::Number);
@@ -149,12 +149,12 @@ impl Key {
 }
 
 /// Maximum digits of an integer that is compared as a number.
-const MOST_DIGITS: usize = 32;
+const MAX_DIGITS: usize = 32;
 /// Maximum number of such integers.
-const MOST_ODD: usize = 64;
+const MAX_LARGE_INTEGERS: usize = 64;
 
-/// The only id in `pending` with the same number as `key`, for a peer that answers `1` as `"1"` or `1.0`. `None`: there
-/// are several, or none. For an id without an exact match.
+/// The only id in `pending` with the same number as `key`, for a peer that answers `1` as `"1"` or `1.0`. `None`: no id
+/// or several ids match. For an id without an exact match.
 pub(crate) fn only_same_number<'m, V>(
     pending: &'m BTreeMap<Key, V>,
     key: &Key,
@@ -165,24 +165,24 @@ pub(crate) fn only_same_number<'m, V>(
     let usual = usual.filter_map(|it| pending.get_key_value(&it));
     // Integers that no double represents: a server may answer with the nearest one. Very long ones are skipped, and if
     // there are very many, all are: a peer must not cause much work.
-    let short = |(it, _): &(&Key, &V)| it.length() <= MOST_DIGITS;
+    let short = |(it, _): &(&Key, &V)| it.length() <= MAX_DIGITS;
     let odd = || pending.range(Key::Odd("".into())..).filter(short);
-    let few = odd().nth(MOST_ODD).is_none();
-    let large = odd().take(if few { MOST_ODD } else { 0 });
+    let few = odd().nth(MAX_LARGE_INTEGERS).is_none();
+    let large = odd().take(if few { MAX_LARGE_INTEGERS } else { 0 });
     let large = large.filter(|(it, _)| it.as_number() == Some(number));
     let mut found = usual.chain(large).filter(|(_, value)| such(value));
     let (only, _) = found.next()?;
     found.next().is_none().then_some(only)
 }
 
-/// For a log: a long id is cut.
+/// For logs: a long id is cut.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const ENOUGH: usize = 64;
+        const MAX_SHOWN: usize = 64;
         match self {
             Key::Number(number) => write!(f, "{number}"),
-            Key::Text(text) => write!(f, "{:?}", text.chars().take(ENOUGH).collect::<String>()),
-            Key::Odd(text) => write!(f, "{}", text.chars().take(ENOUGH).collect::<String>()),
+            Key::Text(text) => write!(f, "{:?}", text.chars().take(MAX_SHOWN).collect::<String>()),
+            Key::Odd(text) => write!(f, "{}", text.chars().take(MAX_SHOWN).collect::<String>()),
         }
     }
 }

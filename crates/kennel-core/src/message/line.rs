@@ -5,7 +5,7 @@ use std::ops::Range;
 use memchr::arch::all::memchr::One;
 use memchr::memchr;
 
-use super::token::SHORT;
+use super::token::SHORT_STRING;
 use super::{Id, Owned};
 
 /// Returns the line with `new_id` in place of `id`. All other bytes stay (rule 11).
@@ -32,7 +32,7 @@ pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
 
 /// The position of the first newline. Long lines spend much of their time here.
 pub fn newline(bytes: &[u8]) -> Option<usize> {
-    let (short, long) = bytes.split_at(bytes.len().min(SHORT));
+    let (short, long) = bytes.split_at(bytes.len().min(SHORT_STRING));
     let found = One::new(b'\n').find(short);
     match long.is_empty() {
         true => found,
@@ -44,9 +44,9 @@ pub fn newline(bytes: &[u8]) -> Option<usize> {
 /// first two, Java's `Scanner` at all of them.
 const SEPARATORS: [&str; 3] = ["\u{2028}", "\u{2029}", "\u{85}"];
 /// Maximum bytes that escaping separators adds to a line.
-const MOST_ADDED: usize = 1 << 20;
+const MAX_ADDED: usize = 1 << 20;
 /// Maximum bytes of a line whose separators are escaped: all of it is read again.
-const LONGEST_SPLIT: usize = 8 << 20;
+const MAX_ESCAPED_LINE: usize = 8 << 20;
 
 /// Whether some readers would end the line early. A carriage return at its end is part of the line's end for all of
 /// them.
@@ -69,7 +69,7 @@ pub(super) fn has_foreign_separators(text: &str) -> bool {
 /// another.
 /// messages in the name of another.
 pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
-    if line.len() > LONGEST_SPLIT {
+    if line.len() > MAX_ESCAPED_LINE {
         return Err(line);
     }
     let mut bytes = Vec::from(line);
@@ -83,7 +83,7 @@ pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
     if added == 0 {
         return Ok(bytes.into());
     }
-    if added > MOST_ADDED {
+    if added > MAX_ADDED {
         return Err(bytes.into());
     }
     // One byte more for the newline.
@@ -137,7 +137,16 @@ mod tests {
 
     #[test]
     fn the_first_newline_is_found_wherever_it_is() {
-        for length in [0, 1, 7, 64, SHORT - 1, SHORT, SHORT + 1, SHORT + 100] {
+        for length in [
+            0,
+            1,
+            7,
+            64,
+            SHORT_STRING - 1,
+            SHORT_STRING,
+            SHORT_STRING + 1,
+            SHORT_STRING + 100,
+        ] {
             let mut bytes = vec![b'x'; length];
             assert_eq!(newline(&bytes), None);
             bytes.extend(b"\nyy\n");

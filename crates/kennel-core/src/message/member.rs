@@ -1,4 +1,4 @@
-//! Values inside a message's parts, found where they stand.
+//! Finds values inside the parts of a message without copying them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,47 +7,47 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use serde_json::value::RawValue;
 
 use super::scan::MEMBERS;
-use super::{Id, Inside, Key, Malformed, Part, Place, quoted};
+use super::{Id, Key, KnownMembers, Malformed, MemberPosition, Part, quoted};
 
-/// Maximum bytes of a value that is written canonically: its members are collected and sorted on the way, which takes
-/// up to twenty times its length.
+/// Maximum bytes of a value that is written canonically: its members are collected and sorted, which takes up to twenty
+/// times its length.
 pub(crate) const CANONICAL_LIMIT: usize = 2 << 20;
 
-/// Maximum bytes of a value that is searched for a member that was not seen on the way, and of `_meta`. A search takes
-/// 5 ms for 1 MB of short members, and one message is the reason for several.
+/// Maximum bytes of a value that is searched for a member without a recorded position, and of `_meta`. A search takes 5
+/// ms for 1 MB of short members, and one message may need several searches.
 pub(crate) const SEARCH_LIMIT: usize = 4 << 20;
 const META_LIMIT: usize = 1 << 20;
 
-/// Why a value is not searched.
+/// The error for a value that is not searched.
 const TOO_LONG: Malformed =
-    Malformed::Shape("it is too long to be searched for the keys that decide on its way");
+    Malformed::Shape("it is too long to be searched for the keys that are needed for routing");
 const LONG_META: Malformed = Malformed::Shape("its _meta is longer than 1 MB");
 
 impl<'a> Part<'a> {
-    /// The bytes as they stand, which are text.
+    /// The bytes of the value. They are UTF-8.
     pub(crate) fn text(&self) -> &'a str {
         #[cfg(test)]
         tests::EXAMINED.set(tests::EXAMINED.get() + self.bytes.len());
         str::from_utf8(self.bytes).unwrap_or_default()
     }
 
-    /// Whether a name, which needs no escapes, may be somewhere in here. Only then is it worth to take
-    /// a long value apart. Where there is any escape, it may be spelled with one.
+    /// Whether the value may contain this name, which needs no escapes. Only then is it worth parsing a long value. A
+    /// value with an escape may contain any name.
     pub(crate) fn mentions(&self, name: &str) -> bool {
-        /// Text as short as this is searched for many bytes at a time.
-        const SHORT: usize = 32;
+        /// Maximum length of a text that is searched for many bytes at a time.
+        const SHORT_TEXT: usize = 32;
         let text = self.text();
-        text.contains(&name[name.len().saturating_sub(SHORT)..]) || text.contains('\\')
+        text.contains(&name[name.len().saturating_sub(SHORT_TEXT)..]) || text.contains('\\')
     }
 
-    /// The same as [`at`](Self::at), for a value that is long and rarely has what is looked for.
-    pub(crate) fn at_if_any(&self, path: &[&str]) -> Result<Option<Part<'a>>, Malformed> {
-        // Only an object has members, however long something else is.
+    /// The same as [`at`](Self::at), faster for a long value that rarely has the member.
+    pub(crate) fn search_at(&self, path: &[&str]) -> Result<Option<Part<'a>>, Malformed> {
+        // Only an object has members, however long another value is.
         if !self.bytes.starts_with(b"{") {
             return Ok(None);
         }
         let worth_it = match path.first().and_then(|name| self.known(name)) {
-            // What is shorter than the name of a member has none of that name.
+            // A value shorter than the member's name does not contain it.
             Some(first) => first.is_some_and(|first| {
                 let last = path.last().filter(|_| path.len() > 1);
                 last.is_none_or(|name| first.range().len() > name.len())
@@ -61,7 +61,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Whether this has a member `name`, or may have one.
+    /// Whether this value has a member `name`, or may have one.
     pub(crate) fn may_have(&self, name: &str) -> bool {
         match self.known(name) {
             Some(value) => value.is_some(),
@@ -69,8 +69,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Looks for the members that are asked for most, once and for all.
-    pub(super) fn look_inside(&mut self) {
+    /// Records the positions of the most frequently used members.
+    pub(super) fn record_members(&mut self) {
         if !self.bytes.starts_with(b"{") {
             return;
         }
@@ -81,27 +81,27 @@ impl<'a> Part<'a> {
                 return true;
             };
             let value = raw.get().as_ptr().addr();
-            let place = Place::new(start, value, value + raw.get().len());
-            // It comes twice, or is too far away.
+            let place = MemberPosition::new(start, value, value + raw.get().len());
+            // The member occurs twice, or its position is too large to store.
             place.is_some() && std::mem::replace(&mut places[nth], place).is_none()
         });
         if is_known {
-            self.inside = Inside::Known(places);
+            self.inside = KnownMembers::Known(places);
         }
     }
 
-    /// Where a member is that was seen, or was not, when the line was looked at.
-    fn known(&self, name: &str) -> Option<Option<Place>> {
-        let Inside::Known(members) = &self.inside else {
+    /// The position of a member that was recorded during the scan. `Some(None)`: the member is known to be missing.
+    fn known(&self, name: &str) -> Option<Option<MemberPosition>> {
+        let KnownMembers::Known(members) = &self.inside else {
             return None;
         };
         let nth = MEMBERS.iter().position(|it| *it == name)?;
         Some(members[nth])
     }
 
-    /// The value of the member `name`. `None`: this has no such member, or is no object.
+    /// The value of the member `name`. `None`: this value has no such member, or is no object.
     ///
-    /// A member that comes twice is an error: which of the two counts differs from reader to reader.
+    /// A member that occurs twice is an error: readers differ in which of the two they use.
     pub(crate) fn member(&self, name: &str) -> Result<Option<Part<'a>>, Malformed> {
         if !self.bytes.starts_with(b"{") {
             return Ok(None);
@@ -111,7 +111,7 @@ impl<'a> Part<'a> {
                 Some(Part {
                     start: self.start + place.range().start,
                     bytes: self.bytes.get(place.range())?,
-                    inside: Inside::Unknown,
+                    inside: KnownMembers::Unknown,
                 })
             }));
         }
@@ -125,7 +125,7 @@ impl<'a> Part<'a> {
         match comes_once {
             true => Ok(found.map(|raw| self.inside(raw))),
             false => Err(Malformed::Shape(
-                "a key that decides on its way comes twice",
+                "a key that is needed for routing occurs twice",
             )),
         }
     }
@@ -145,17 +145,17 @@ impl<'a> Part<'a> {
         Ok(Some(here))
     }
 
-    /// Calls `each` with every element of this array, in order; never, if it is none. Nothing is collected: an array of
-    /// `0,0,0` would take many times its own length.
+    /// Calls `each` with every element of this array, in order; does nothing for other values. Elements are not
+    /// collected: an array like `0,0,0` would take many times its length.
     pub(crate) fn for_each_element(&self, mut each: impl FnMut(Part<'a>)) {
         if self.bytes.starts_with(b"[") {
             let mut json = serde_json::Deserializer::from_str(self.text());
-            // The line was checked before: it cannot fail half-way.
+            // The line was validated before, so this cannot fail half-way.
             let _ = json.deserialize_seq(Elements(|raw| each(self.inside(raw))));
         }
     }
 
-    /// What this string means. `None`: it is none, or means no text.
+    /// The unescaped string. `None`: the value is not a string, or its escapes are invalid.
     pub(crate) fn string(&self) -> Option<Cow<'a, str>> {
         if !self.bytes.starts_with(b"\"") {
             return None;
@@ -167,14 +167,14 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// What this means as an id or a token. `None`: it is neither a string nor a number.
+    /// The value as an id or a token. `None`: it is neither a string nor a number.
     pub(crate) fn key(&self) -> Option<Key> {
         let id = Id::new(*self).ok()?;
         (self.bytes != b"null").then(|| id.key())
     }
 
-    /// The same text for the same value: keys sorted, no white space, one spelling for every string.
-    /// Numbers stay as they are spelled, and so does a value that is nested beyond reason or longer than
+    /// The canonical text of the value: equal values have equal texts, with sorted keys, without white space, and with
+    /// one spelling for each string. Numbers keep their spelling, as does a value that is nested very deep or longer than
     /// [`CANONICAL_LIMIT`].
     pub(crate) fn canonical(&self) -> Cow<'a, str> {
         if self.bytes.len() > CANONICAL_LIMIT {
@@ -185,7 +185,7 @@ impl<'a> Part<'a> {
         Cow::Owned(written)
     }
 
-    /// The same without some members; nothing, if it has no others.
+    /// The same without some members; empty if there are no others.
     pub(crate) fn canonical_without(&self, names: &[&str]) -> String {
         if !self.bytes.starts_with(b"{") {
             return self.canonical().into_owned();
@@ -200,7 +200,7 @@ impl<'a> Part<'a> {
         members.iter().map(member).collect()
     }
 
-    /// What the keys of this object mean, sorted. None, if it is no object.
+    /// The unescaped keys of this object, sorted; empty if it is no object.
     pub(crate) fn keys(&self) -> Vec<String> {
         let members = self.members().into_iter();
         let mut keys: Vec<_> = members.map(|(key, _)| key.into_owned()).collect();
@@ -219,7 +219,8 @@ impl<'a> Part<'a> {
         members
     }
 
-    /// A value that stands in here. Told by where it stands, so that an array of many costs no more than its length.
+    /// The part for a value inside this one. Its position follows from its address, so that an array with many elements
+    /// costs no more than its length.
     fn inside(&self, raw: &'a RawValue) -> Part<'a> {
         let offset = raw.get().as_ptr().addr() - self.bytes.as_ptr().addr();
         Part::new(self.start + offset, raw.get())
@@ -227,11 +228,11 @@ impl<'a> Part<'a> {
 }
 
 fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
-    const DEEPEST: usize = 64;
+    const MAX_DEPTH: usize = 64;
     match value.bytes[0] {
-        b'{' if depth < DEEPEST => {
+        b'{' if depth < MAX_DEPTH => {
             let mut members = value.members();
-            // Stable: of a key that comes twice, both stay in their order.
+            // The sort is stable: duplicate keys keep their order.
             members.sort_by(|(one, _), (other, _)| one.cmp(other));
             for (nth, (key, raw)) in members.iter().enumerate() {
                 written.push_str(if nth == 0 { "{" } else { "," });
@@ -241,7 +242,7 @@ fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
             }
             written.push_str(if members.is_empty() { "{}" } else { "}" });
         }
-        b'[' if depth < DEEPEST => {
+        b'[' if depth < MAX_DEPTH => {
             written.push('[');
             let mut is_first = true;
             value.for_each_element(|element| {
@@ -260,8 +261,8 @@ fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
     }
 }
 
-/// Calls `each` with every member of an object that was checked before: what its key means, and its value. Ends early, with
-/// `false`, where `each` says so.
+/// Calls `each` with the unescaped key and the value of every member of a validated object. Ends early, with `false`,
+/// when `each` returns that.
 pub(super) fn for_each_member<'a>(
     object: &'a str,
     each: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
@@ -289,36 +290,36 @@ impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue) -> bool> Visitor<'a> for Members<F
     }
 }
 
-/// What a key means, which need not be text: then no name is like it.
+/// An unescaped key. A key with invalid escapes equals no name.
 struct AnyKey;
 
 impl<'a> DeserializeSeed<'a> for AnyKey {
     type Value = Cow<'a, str>;
 
     fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<Cow<'a, str>, D::Error> {
-        Ok(match Spelled::of(key)? {
-            Spelled::AsMeant(key) => Cow::Borrowed(key),
-            Spelled::Escaped(key) => Cow::Owned(String::from_utf8_lossy(&key).into_owned()),
+        Ok(match SpelledKey::of(key)? {
+            SpelledKey::Unescaped(key) => Cow::Borrowed(key),
+            SpelledKey::Escaped(key) => Cow::Owned(String::from_utf8_lossy(&key).into_owned()),
         })
     }
 }
 
-/// A key. Asked for its bytes at once, `serde_json` would look for their end in a way that begins by asking the processor
-/// what it can do: on a virtual machine that takes a session longer than all else about its first line.
-enum Spelled<'a> {
-    AsMeant(&'a str),
-    /// What its escapes mean, which need not be text.
+/// A key as spelled. `serde_json` would find its end with code that first queries the features of the processor, which on
+/// a virtual machine takes longer than everything else about a session's first line.
+enum SpelledKey<'a> {
+    Unescaped(&'a str),
+    /// The unescaped key, which need not be UTF-8.
     Escaped(Vec<u8>),
 }
 
-impl<'a> Spelled<'a> {
-    fn of<D: Deserializer<'a>>(key: D) -> Result<Spelled<'a>, D::Error> {
+impl<'a> SpelledKey<'a> {
+    fn of<D: Deserializer<'a>>(key: D) -> Result<SpelledKey<'a>, D::Error> {
         let quoted = <&RawValue>::deserialize(key)?.get();
         match quoted.contains('\\') {
-            false => Ok(Spelled::AsMeant(&quoted[1..quoted.len() - 1])),
+            false => Ok(SpelledKey::Unescaped(&quoted[1..quoted.len() - 1])),
             true => serde_json::Deserializer::from_str(quoted)
                 .deserialize_bytes(Bytes)
-                .map(Spelled::Escaped)
+                .map(SpelledKey::Escaped)
                 .map_err(Error::custom),
         }
     }
@@ -363,7 +364,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// How many bytes this thread checked again to be text.
+        /// Number of bytes that this thread validated again as UTF-8.
         pub(super) static EXAMINED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -395,10 +396,10 @@ mod tests {
         let long = members(SEARCH_LIMIT);
         let before = EXAMINED.get();
         assert_eq!(part(&long).member("b"), Err(TOO_LONG));
-        assert_eq!(part(&long).at_if_any(&["b"]), Err(TOO_LONG));
+        assert_eq!(part(&long).search_at(&["b"]), Err(TOO_LONG));
         assert_eq!(EXAMINED.get(), before);
         assert!(part(&members(1000)).member("b").unwrap().is_some());
-        // Where it was seen on the way, a long one is no reason to search.
+        // A long value is not searched if the member's position was recorded.
         let line = |meta: &str| {
             format!(
                 r#"{{"jsonrpc":"2.0","method":"m","params":{{"x":{long},"\u005fmeta":{meta}}}}}"#
@@ -410,13 +411,13 @@ mod tests {
         ] {
             let line = line(&meta);
             let mut scan = Scan::default();
-            scan.look_at(line.as_bytes());
+            scan.scan(line.as_bytes());
             let message = Message::parse(Line::scanned(line.as_bytes(), &scan));
             let Ok(Message::Notification(message)) = message else {
                 panic!("a notification");
             };
             let before = EXAMINED.get();
-            let at = message.params.unwrap().at_if_any(&["_meta", "b"]);
+            let at = message.params.unwrap().search_at(&["_meta", "b"]);
             assert_eq!(at.map(|it| it.is_some()), found);
             assert!(EXAMINED.get() - before < 10_000);
         }
@@ -480,7 +481,7 @@ mod tests {
                 assert_eq!(seen.member(name), searched.member(name), "{params} {name}");
             }
             for path in [["_meta", "t"], ["task", "taskId"]] {
-                assert_eq!(seen.at_if_any(&path), searched.at(&path), "{params}");
+                assert_eq!(seen.search_at(&path), searched.at(&path), "{params}");
             }
             let has_task = !matches!(searched.member("task"), Ok(None));
             assert!(seen.may_have("task") || !has_task, "{params}");

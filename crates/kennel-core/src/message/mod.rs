@@ -28,7 +28,7 @@ use std::ops::Range;
 pub use id::{Id, Key};
 pub use line::{error_reply, newline, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
-pub use outline::{Element, LONGEST_ID, Outline};
+pub use outline::{Element, MAX_ID, Outline};
 pub use owned::Owned;
 pub use repair::{repaired, with_finite_numbers};
 pub use reply::{BATCH_LIMIT, INITIALIZE_LIMIT, long_initialize};
@@ -125,7 +125,7 @@ pub struct Batch<'a> {
     pub members: Vec<Member<'a>>,
 }
 
-/// One message of a batch. Positions are relative to the whole line.
+/// A message of a batch. Positions are relative to the whole line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member<'a> {
     /// The bytes of the message.
@@ -241,29 +241,29 @@ pub struct Part<'a> {
     start: usize,
     /// Valid UTF-8: the whole line was checked.
     bytes: &'a [u8],
-    inside: Inside,
+    inside: KnownMembers,
 }
 
-/// Members of a value that are known without scanning it again.
+/// Members of a value with recorded positions.
 #[derive(Clone, Copy)]
-enum Inside {
+enum KnownMembers {
     Unknown,
     /// The value is an object; the positions of [`MEMBERS`](scan::MEMBERS) in it.
-    Known([Option<Place>; scan::MEMBERS.len()]),
+    Known([Option<MemberPosition>; scan::MEMBERS.len()]),
 }
 
 /// The position of a member's value, relative to its object. Small, because parts are copied.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct MemberPosition {
     start: NonZeroU32,
     end: NonZeroU32,
 }
 
-impl Place {
-    /// `None`: the position is too large.
-    fn new(object: usize, start: usize, end: usize) -> Option<Place> {
+impl MemberPosition {
+    /// `None`: the position is too large to store.
+    fn new(object: usize, start: usize, end: usize) -> Option<MemberPosition> {
         let place = |at: usize| NonZeroU32::new(u32::try_from(at - object).ok()?);
-        Some(Place {
+        Some(MemberPosition {
             start: place(start)?,
             end: place(end)?,
         })
@@ -279,7 +279,7 @@ impl<'a> Part<'a> {
         Part {
             start,
             bytes: text.as_bytes(),
-            inside: Inside::Unknown,
+            inside: KnownMembers::Unknown,
         }
     }
 
@@ -294,7 +294,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The known members do not count.
+/// Equality ignores the recorded members.
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Part<'_>) -> bool {
         (self.start, self.bytes) == (other.start, other.bytes)

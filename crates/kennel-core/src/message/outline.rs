@@ -1,8 +1,8 @@
-//! Incremental scanner for the keys and the ids of objects that need not be well-formed, nor ever end.
+//! Incremental scanner that finds the ids of a message in a line that may be malformed or endless.
 //!
-//! Whoever waits for an answer must hear of it even if the line is not JSON or too long to be kept. So the scanner finds the
-//! top-level `id` wherever it stands, in constant memory, and without a judgement of anything else. Of an array, it finds
-//! that of each element.
+//! The sender of a request needs an answer even if the line is not JSON or too long to be stored. So the scanner finds
+//! the top-level `id` anywhere in the line, in constant memory, and validates nothing else. In an array, it finds the id
+//! of each element.
 
 use std::ops::ControlFlow;
 
@@ -14,16 +14,16 @@ use super::token::ordinary;
 use super::{Id, Key};
 use crate::hello::{Text, text_of_bytes};
 
-/// Maximum bytes of an id that is kept, white space around it included.
-pub const LONGEST_ID: usize = 1 << 20;
-/// Maximum bytes of a key that may be one of the envelope's: six bytes for each character of `jsonrpc`.
-const LONGEST_KEY: usize = 6 * 7;
-/// How many ids of one object are kept, should it have several.
-const MOST_IDS: usize = 4;
+/// Maximum bytes of an id that is stored, white space around it included.
+pub const MAX_ID: usize = 1 << 20;
+/// Maximum bytes of a key that may be an envelope key: six bytes for each character of `jsonrpc`.
+const MAX_KEY: usize = 6 * 7;
+/// Maximum number of stored ids of one object: a malformed object may have several.
+const MAX_IDS: usize = 4;
 /// A byte order mark.
 const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// What the part of a line that was fed so far says of its envelope.
+/// The envelope of the scanned part of a line.
 ///
 /// ```
 /// use kennel_core::message::Outline;
@@ -42,31 +42,31 @@ const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// assert_eq!(elements, [("1", true), ("2", false), ("3", true)]);
 /// ```
 ///
-/// Another process can continue with it: it is serialized field by field.
+/// It can be serialized, so that another process can continue the scan.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Outline {
     next: Next,
-    /// How many bytes of a byte order mark came.
+    /// Number of scanned bytes of a byte order mark.
     bom: usize,
-    /// The key it is in or behind, or the value of an `id`.
+    /// The current or last key, or the value of an `id`.
     #[serde(with = "text_of_bytes")]
     kept: Vec<u8>,
-    /// The key or the id is longer than what is kept of it.
+    /// The key or id is longer than its stored part.
     is_cut: bool,
-    /// In the value it is in: how deep, and whether in a string, behind a backslash.
+    /// The state in the current value: its nesting depth, and whether the scan is in a string or after a backslash.
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The object it is in or behind.
+    /// The current or last object.
     object: Option<Object>,
     is_array: bool,
-    /// How many arrays it is in: objects in an array in an array are elements, too.
+    /// Number of open arrays. Objects in nested arrays are elements, too.
     arrays: usize,
     in_element: bool,
     elements: Elements,
 }
 
-/// What is known of one object.
+/// The scanned envelope of one object.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Object {
     ids: Vec<Text>,
@@ -75,23 +75,23 @@ pub(crate) struct Object {
     pub(crate) has_outcome: bool,
 }
 
-/// An element of an array that has one id, which an answer can carry.
+/// An array element with exactly one id, which a response can contain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Element {
     /// As spelled.
     pub id: String,
-    /// It has a result or an error.
+    /// Whether it has a result or an error.
     pub is_answer: bool,
 }
 
-/// Elements of one array, not more than can be requests of one session in flight.
+/// Elements of one array. Their number is limited to the requests that one session may have in flight.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 struct Elements {
     kept: Vec<Element>,
     id_bytes: usize,
 }
 
-/// What comes next.
+/// What the scanner expects next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Next {
     #[default]
@@ -104,15 +104,15 @@ pub(super) enum Next {
     },
     /// An element of an array.
     Element,
-    /// What is left of an element behind its keys, or one that is no object.
+    /// The rest of an element after its keys, or an element that is no object.
     Rest,
-    /// The object or the array has ended, or it is none.
+    /// Nothing: the object or array has ended, or the line is neither.
     Nothing,
 }
 
 impl Outline {
-    /// The outline of an object of which so much is known: the id it has, whether what comes next is part of an id, and
-    /// whether it has a method and an outcome.
+    /// The outline of an object after a partial scan: its id, whether the scan is in the value of an id, and whether it
+    /// has a method and an outcome.
     pub(super) fn known(
         next: Next,
         (id, in_id): (Option<Vec<u8>>, bool),
@@ -131,13 +131,13 @@ impl Outline {
         }
     }
 
-    /// The same, behind this key.
+    /// The same, after this key.
     pub(super) fn behind_key(self, key: &[u8]) -> Outline {
         let kept = key.to_vec();
         Outline { kept, ..self }
     }
 
-    /// The same, in a value. If that is an id, it is none that can be read.
+    /// The same, inside a value. If that is the value of an id, the id cannot be read.
     pub(super) fn inside_value(self, depth: usize, in_string: bool) -> Outline {
         Outline {
             depth,
@@ -147,7 +147,7 @@ impl Outline {
         }
     }
 
-    /// More of the line came.
+    /// Scans the next bytes of the line.
     pub fn feed(&mut self, bytes: &[u8]) {
         let mut elements = std::mem::take(&mut self.elements);
         self.feed_each(bytes, |object| {
@@ -157,8 +157,8 @@ impl Outline {
         self.elements = elements;
     }
 
-    /// The same, and calls `each` with every element of an array that has ended, until that says that no more are wanted.
-    /// `None`: it is no object.
+    /// Scans the next bytes and calls `each` for every completed element of an array, until `each` returns that it wants
+    /// no more. `None`: the line is no object.
     pub(crate) fn feed_each(
         &mut self,
         bytes: &[u8],
@@ -172,19 +172,19 @@ impl Outline {
                 Next::KeyBegins => match byte {
                     b'"' => self.begin_key(),
                     b' ' | b'\t' | b'\r' => {}
-                    _ => self.lose_track(byte),
+                    _ => self.ignore_further_keys(byte),
                 },
                 Next::Key => self.in_key(byte),
                 Next::Colon => match byte {
                     b':' => self.begin_value(),
                     b' ' | b'\t' | b'\r' => {}
-                    _ => self.lose_track(byte),
+                    _ => self.ignore_further_keys(byte),
                 },
                 Next::Value { is_id: false } | Next::Rest if self.in_string && !self.escaped => {
                     // Most of a long line is skipped here.
                     at += ordinary(&bytes[at - 1..]);
                     match bytes.get(at - 1) {
-                        Some(&byte) => self.track(byte),
+                        Some(&byte) => self.continue_value(byte),
                         None => return,
                     }
                 }
@@ -203,32 +203,32 @@ impl Outline {
         }
     }
 
-    /// The id, as spelled, if it is an object with one and only one, which an answer can carry.
+    /// The id, as spelled, if the line is an object with exactly one id, and a response can contain it.
     pub fn id(&self) -> Option<String> {
         self.object()?.id()
     }
 
-    /// What is known of the object that it is; `None` if it is none.
+    /// The scanned object; `None` if the line is no object.
     pub(crate) fn object(&self) -> Option<&Object> {
         self.object.as_ref().filter(|_| !self.is_array)
     }
 
-    /// Whether it is an object with a method: it asks or tells something.
+    /// Whether the line is an object with a method: a request or notification.
     pub fn has_method(&self) -> bool {
         self.object().is_some_and(|object| object.has_method)
     }
 
-    /// Whether it is an object with a result or an error: it answers something.
+    /// Whether the line is an object with a result or an error: a response.
     pub fn has_outcome(&self) -> bool {
         self.object().is_some_and(|object| object.has_outcome)
     }
 
-    /// How many elements of an array with an id have come.
+    /// Number of scanned array elements with an id.
     pub fn element_count(&self) -> usize {
         self.elements.kept.len()
     }
 
-    /// The elements of an array that have an id, one that is cut off included; no more than [`BATCH_LIMIT`].
+    /// The array elements with an id, including an incomplete last one; at most [`BATCH_LIMIT`].
     pub fn into_elements(mut self) -> Vec<Element> {
         if let Some(element) = self.take_element() {
             self.elements.add(element);
@@ -236,7 +236,7 @@ impl Outline {
         self.elements.kept
     }
 
-    /// The element it is in or behind: `Some(None)` if that is no object.
+    /// Takes the current or last element: `Some(None)` if it is no object.
     pub(crate) fn take_element(&mut self) -> Option<Option<Object>> {
         let is_there = self.is_array && std::mem::take(&mut self.in_element);
         is_there.then(|| self.object.take())
@@ -267,7 +267,7 @@ impl Outline {
             _ => {
                 self.in_element = true;
                 self.begin_rest(0);
-                self.track(byte);
+                self.continue_value(byte);
             }
         }
     }
@@ -285,12 +285,12 @@ impl Outline {
         self.next = Next::KeyBegins;
     }
 
-    /// No more keys of this object can be told. The elements behind it can.
-    fn lose_track(&mut self, byte: u8) {
+    /// Ignores all further keys of this object, which cannot be parsed. Further elements can.
+    fn ignore_further_keys(&mut self, byte: u8) {
         match self.is_array {
             true => {
                 self.begin_rest(1);
-                self.track(byte);
+                self.continue_value(byte);
             }
             false => self.next = Next::Nothing,
         }
@@ -305,7 +305,7 @@ impl Outline {
         match byte {
             b',' if self.is_outside() => self.next = Next::Element,
             b']' if self.is_outside() => self.leave_array(),
-            _ => self.track(byte),
+            _ => self.continue_value(byte),
         }
     }
 
@@ -321,7 +321,7 @@ impl Outline {
             return;
         }
         self.escaped = byte == b'\\' && !self.escaped;
-        self.keep(byte, LONGEST_KEY);
+        self.store(byte, MAX_KEY);
     }
 
     fn begin_value(&mut self) {
@@ -342,7 +342,7 @@ impl Outline {
         self.next = Next::Value { is_id };
     }
 
-    /// What the key means, if it may be one of the envelope's.
+    /// The unescaped key, if it may be an envelope key.
     fn key(&self) -> String {
         if self.is_cut {
             return String::new();
@@ -368,21 +368,21 @@ impl Outline {
                 }
             }
             _ => {
-                self.track(byte);
+                self.continue_value(byte);
                 if is_id {
-                    self.keep(byte, LONGEST_ID);
+                    self.store(byte, MAX_ID);
                 }
             }
         }
     }
 
-    /// Whether it is in no string, and in nothing that is in the value.
+    /// Whether the scan is at the top level of the value: in no string and in no nested value.
     fn is_outside(&self) -> bool {
         !self.in_string && self.depth == 0
     }
 
-    /// Goes on in the value it is in.
-    fn track(&mut self, byte: u8) {
+    /// Continues in the current value.
+    fn continue_value(&mut self, byte: u8) {
         if self.in_string {
             self.in_string = byte != b'"' || self.escaped;
             self.escaped = byte == b'\\' && !self.escaped;
@@ -398,13 +398,13 @@ impl Outline {
 
     fn end_value(&mut self, is_id: bool) {
         let object = self.object.get_or_insert_default();
-        if is_id && !self.is_cut && object.ids.len() < MOST_IDS {
+        if is_id && !self.is_cut && object.ids.len() < MAX_IDS {
             object.ids.push(Text::from(&self.kept[..]));
             self.kept = Vec::new();
         }
     }
 
-    fn keep(&mut self, byte: u8, most: usize) {
+    fn store(&mut self, byte: u8, most: usize) {
         match self.kept.len() < most {
             true => self.kept.push(byte),
             false => self.is_cut = true,
@@ -413,7 +413,7 @@ impl Outline {
 }
 
 impl Object {
-    /// The id, as spelled, if it has one and only one, which an answer can carry.
+    /// The id, as spelled, if there is exactly one, and a response can contain it.
     pub(crate) fn id(&self) -> Option<String> {
         match (self.id_count, &self.ids[..]) {
             (1, [id]) => answerable(id.as_bytes()),
@@ -421,7 +421,7 @@ impl Object {
         }
     }
 
-    /// All ids that an answer can carry, each once; no more than a few.
+    /// The distinct ids that a response can contain, at most a few.
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut found: Vec<(Key, String)> = Vec::new();
         for id in self.ids.iter().filter_map(|id| answerable(id.as_bytes())) {
@@ -434,7 +434,7 @@ impl Object {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Whether it has an id, or several, whatever they are.
+    /// Whether it has one or more ids of any kind.
     pub(crate) fn has_id(&self) -> bool {
         self.id_count > 0
     }
@@ -454,10 +454,10 @@ impl Elements {
     }
 }
 
-/// An id that an answer can carry, as spelled.
+/// The id as spelled, if a response can contain it.
 fn answerable(value: &[u8]) -> Option<String> {
     let raw: &RawValue = serde_json::from_slice(value).ok()?;
-    let id = Id::alone(raw.get()).filter(Id::is_acceptable)?;
+    let id = Id::from_text(raw.get()).filter(Id::is_acceptable)?;
     Some(String::from_utf8_lossy(id.raw()).into_owned())
 }
 
@@ -471,7 +471,7 @@ mod tests {
         outline
     }
 
-    /// The same where another process continues after each part.
+    /// The same if another process continues the scan after each part.
     fn handed_over(line: &[u8], parts: usize) -> Outline {
         let mut outline = Outline::default();
         for part in line.chunks(parts) {
@@ -533,12 +533,12 @@ mod tests {
 
     #[test]
     fn keys_and_ids_of_any_length_take_bounded_memory() {
-        let long = "x".repeat(2 * LONGEST_ID);
+        let long = "x".repeat(2 * MAX_ID);
         let line = format!(r#"{{"{long}":"{long}","id":"{long}","result":"{long}","y":{long}"#);
         let found = outline(line.as_bytes(), 1 << 16);
         assert_eq!(found.id(), None);
         assert!(found.object().unwrap().has_id() && found.has_outcome());
-        assert!(found.kept.capacity() <= 2 * LONGEST_ID);
+        assert!(found.kept.capacity() <= 2 * MAX_ID);
     }
 
     #[test]
@@ -594,7 +594,7 @@ mod tests {
             outline.into_elements().len()
         };
         assert_eq!(kept("1", BATCH_LIMIT + 1), BATCH_LIMIT);
-        let long = format!("\"{}\"", "x".repeat(LONGEST_ID - 2));
-        assert_eq!(kept(&long, 9), LONG_IDS_LIMIT / LONGEST_ID);
+        let long = format!("\"{}\"", "x".repeat(MAX_ID - 2));
+        assert_eq!(kept(&long, 9), LONG_IDS_LIMIT / MAX_ID);
     }
 }

@@ -1,4 +1,4 @@
-//! Lines that are passed on: long ones are edited in place, and not copied.
+//! Owned lines that are forwarded. Long lines are edited in place instead of being copied.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -11,20 +11,20 @@ pub(crate) type Edit = (Range<usize>, Vec<u8>);
 /// ```
 /// use kennel_core::message::Owned;
 ///
-/// let mut line = Owned::behind_room(b"....{\"id\":7}".to_vec(), 4);
+/// let mut line = Owned::with_headroom(b"....{\"id\":7}".to_vec(), 4);
 /// line.splice(vec![(6..7, b"123".to_vec())]);
 /// assert_eq!(&line[..], b"{\"id\":123}");
 /// ```
 #[derive(Clone, Default)]
 pub struct Owned {
     bytes: Vec<u8>,
-    /// Where the line begins.
+    /// Start of the line.
     start: usize,
 }
 
 impl Owned {
     /// A line behind this many unused bytes.
-    pub fn behind_room(bytes: Vec<u8>, room: usize) -> Owned {
+    pub fn with_headroom(bytes: Vec<u8>, room: usize) -> Owned {
         let start = room.min(bytes.len());
         Owned { bytes, start }
     }
@@ -64,7 +64,7 @@ impl Owned {
     }
 
     /// Returns its buffer for reuse.
-    pub fn into_room(self) -> Vec<u8> {
+    pub fn into_buffer(self) -> Vec<u8> {
         self.bytes
     }
 
@@ -139,7 +139,7 @@ mod tests {
             let places = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]);
             let edits: Vec<Edit> = places.zip(news).collect();
             let bytes = [&vec![b'.'; room][..], &line].concat();
-            let mut owned = Owned::behind_room(bytes, room);
+            let mut owned = Owned::with_headroom(bytes, room);
             let borrowed: Vec<_> = edits.iter().map(|(place, new)| (place.clone(), &new[..])).collect();
             let expected = splice(&line, &borrowed);
             owned.splice(edits.clone());

@@ -1,4 +1,4 @@
-//! From a line to its parts.
+//! Parses a line into its parts.
 //!
 //! Values are skipped, by [`Scan`](super::Scan) or as borrowed [`RawValue`]s: checked to the last byte, without recursion
 //! (a line of a million brackets costs no stack) and without a copy.
@@ -23,7 +23,7 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
     let mut envelope = Envelope::default();
     match well_formed(line, &mut envelope) {
         Some(()) => envelope.message(),
-        None => parse_with_care(line.bytes, false),
+        None => parse_any(line.bytes, false),
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) fn parse_as_one(line: Line<'_>, is_exact: bool) -> Result<Message<'_>
     }
 }
 
-/// A line that may have separators, or was refused by the fast path, as one with misspelled keys is.
+/// Parses a line that may have separators, or that the fast path refused, for example because of misspelled keys.
 #[cold]
 fn parse_further<'a>(
     line: Line<'a>,
@@ -46,7 +46,7 @@ fn parse_further<'a>(
 ) -> Result<Message<'a>, Malformed> {
     let message = match seen {
         Some(envelope) => envelope.message()?,
-        None => parse_with_care(line.bytes, is_exact)?,
+        None => parse_any(line.bytes, is_exact)?,
     };
     // What was looked at while it came is known to have some.
     match seen.is_some() && line.scan.is_some() || has_separators(line.bytes) {
@@ -61,12 +61,12 @@ fn well_formed<'a>(line: Line<'a>, envelope: &mut Envelope<'a>) -> Option<()> {
         return fast_path::envelope(line.bytes, envelope);
     };
     let mut scan = scan.clone();
-    scan.look_at(line.bytes);
+    scan.scan(line.bytes);
     scan.envelope(line.bytes, envelope)
 }
 
-/// Any line, and what is wrong with it.
-fn parse_with_care(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed> {
+/// Parses any line, or reports its error.
+fn parse_any(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed> {
     if line.contains(&b'\n') {
         return Err(Malformed::Newline);
     }
@@ -84,7 +84,7 @@ fn parse_with_care(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed
     }
 }
 
-/// What `params` says of `requestId`, if it is an object that has one.
+/// The `requestId` in `params`, if `params` is an object that has one.
 pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> {
     #[derive(Deserialize)]
     struct Params<'a> {
@@ -99,14 +99,14 @@ pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> 
         return Some(Err(Malformed::Shape("its params are too long")));
     }
     let Ok(known) = serde_json::from_str::<Params<'_>>(params.text()) else {
-        return Some(Err(Malformed::Shape("requestId comes twice")));
+        return Some(Err(Malformed::Shape("requestId occurs twice")));
     };
     let part = part_of(params.text(), known.request_id?);
     let start = params.start + part.start;
     Some(Id::new(Part { start, ..part }))
 }
 
-/// What a message says of itself, as far as it does.
+/// The parts of a message's envelope, as far as they are present.
 #[derive(Default)]
 pub(super) struct Envelope<'a> {
     jsonrpc: Option<Part<'a>>,
@@ -119,15 +119,15 @@ pub(super) struct Envelope<'a> {
     pub(super) may_have_separators: bool,
 }
 
-/// Whether a key that is none of the envelope's is one to some readers: Go's `encoding/json` ignores case and takes the
-/// long s for an s, and the Go SDK 1.4.0 ignores NULs at the end.
+/// Whether some readers take this key for an envelope key, although it is spelled differently: Go's `encoding/json`
+/// ignores case and takes the long s for an s, and the Go SDK 1.4.0 ignores NULs at the end.
 #[cold]
 pub(super) fn is_misspelled(key: &[u8]) -> bool {
     // The longest, with a character of two bytes for one of its letters.
-    const LONGEST: usize = "jsonrpc".len() + 1;
+    const MAX_KEY: usize = "jsonrpc".len() + 1;
     let nuls = key.iter().rev().take_while(|byte| **byte == 0).count();
     let meant = &key[..key.len() - nuls];
-    if meant.len() > LONGEST {
+    if meant.len() > MAX_KEY {
         return false;
     }
     let meant = String::from_utf8_lossy(meant).replace('\u{17f}', "s");
@@ -136,7 +136,7 @@ pub(super) fn is_misspelled(key: &[u8]) -> bool {
 }
 
 impl<'a> Envelope<'a> {
-    /// The place for a key's value; `None` if the key is none of the envelope's.
+    /// The place for a key's value; `None` if the key is not an envelope key.
     pub(super) fn part_mut(&mut self, key: &[u8]) -> Option<&mut Option<Part<'a>>> {
         match key {
             b"jsonrpc" => Some(&mut self.jsonrpc),
@@ -150,7 +150,7 @@ impl<'a> Envelope<'a> {
     }
 
     fn message(&self) -> Result<Message<'a>, Malformed> {
-        if !self.jsonrpc.is_some_and(is_two_point_zero) {
+        if !self.jsonrpc.is_some_and(is_version_2) {
             return Err(Malformed::Shape("its jsonrpc is not \"2.0\""));
         }
         let id = self.id.map(Id::new).transpose()?;
@@ -159,12 +159,14 @@ impl<'a> Envelope<'a> {
             (None, None) => Err(Malformed::Shape("neither a method nor an outcome")),
             (Some(method), None) => {
                 if !method.bytes.starts_with(b"\"") {
-                    return Err(Malformed::Shape("its method is no string"));
+                    return Err(Malformed::Shape("its method is not a string"));
                 }
                 let method = Method(method);
                 let params = self.params;
                 if !params.is_none_or(|params| matches!(params.bytes, [b'{' | b'[' | b'n', ..])) {
-                    return Err(Malformed::Shape("its params are no object or array"));
+                    return Err(Malformed::Shape(
+                        "its params are neither an object nor an array",
+                    ));
                 }
                 Ok(match id {
                     Some(id) => Message::Request(Request { id, method, params }),
@@ -179,7 +181,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// A value that is there, even if it is `null`.
+/// Reads a member that is present, even if its value is `null`.
 fn present<'a, D: Deserializer<'a>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(from).map(Some)
 }
@@ -198,18 +200,18 @@ fn parse_object<'a>(
     let comes_once = for_each_member(object, |key, raw| {
         let mut value = part_of(line, raw);
         if matches!(&*key, "params" | "result") {
-            value.look_inside();
+            value.record_members();
         }
         has_misspelled |= is_misspelled(key.as_bytes());
         let place = envelope.part_mut(key.as_bytes());
         place.is_none_or(|place| place.replace(value).is_none())
     });
     if !comes_once {
-        return Err(Malformed::Shape("a key of the envelope comes twice"));
+        return Err(Malformed::Shape("an envelope key occurs twice"));
     }
     if is_exact && has_misspelled {
         return Err(Malformed::Shape(
-            "a key is one of the envelope's to some readers only",
+            "some readers take one of its keys for an envelope key, others do not",
         ));
     }
     envelope.message()
@@ -236,7 +238,7 @@ fn parse_batch(line: &str, is_exact: bool) -> Result<Message<'_>, Malformed> {
                 let parsed = match raw.get().as_bytes()[0] {
                     _ if members.len() == BATCH_LIMIT => Err(Malformed::LongBatch),
                     b'{' => parse_object(self.line, raw.get(), self.is_exact),
-                    _ => Err(Malformed::Shape("a member of a batch is no object")),
+                    _ => Err(Malformed::Shape("a member of a batch is not an object")),
                 };
                 match parsed {
                     Ok(message) => members.push(Member {
@@ -269,7 +271,7 @@ fn parse_batch(line: &str, is_exact: bool) -> Result<Message<'_>, Malformed> {
     }
 }
 
-/// What is answered. A `null` beside the other one does not count: some servers write both.
+/// The outcome of a response. A `null` beside the other member does not count: some servers write both.
 fn outcome<'a>(
     result: Option<Part<'a>>,
     error: Option<Part<'a>>,
@@ -282,13 +284,13 @@ fn outcome<'a>(
             Err(Malformed::Shape("both a result and an error"))
         }
         (_, Some(error)) if !error.bytes.starts_with(b"{") => {
-            Err(Malformed::Shape("its error is no object"))
+            Err(Malformed::Shape("its error is not an object"))
         }
         (_, Some(error)) => Ok(Some(Outcome::Error(error))),
     }
 }
 
-fn is_two_point_zero(part: Part<'_>) -> bool {
+fn is_version_2(part: Part<'_>) -> bool {
     let means_it = |text| serde_json::from_str::<String>(text).is_ok_and(|meant| meant == "2.0");
     part.bytes == b"\"2.0\"" || means_it(part.text())
 }
@@ -299,7 +301,7 @@ fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
     Part::new(start, text)
 }
 
-/// Where `text` begins in `line`, of which it is a slice.
+/// Position of `text`, a slice of `line`.
 fn offset(line: &str, text: &str) -> usize {
     text.as_ptr().addr() - line.as_ptr().addr()
 }
@@ -403,7 +405,7 @@ mod tests {
             let long = "\"k\":[0],".repeat(10_000);
             let line = format!(r#"{{"id":7,"result":{{{long}"z":0}},"x":{odd},"y":1}}"#);
             let mut scan = Scan::default();
-            scan.look_at(line.as_bytes());
+            scan.scan(line.as_bytes());
             assert!(scan.is_refused(), "{odd}");
             let (mut outline, read) = scan.outline(line.as_bytes());
             assert!(line.len() - read < 30, "{odd}: {read} of {}", line.len());
@@ -417,13 +419,13 @@ mod tests {
     fn same_both_ways(line: &str) -> Result<(), TestCaseError> {
         let mut scan = Scan::default();
         for end in 0..line.len() {
-            scan.look_at(&line.as_bytes()[..end]);
+            scan.scan(&line.as_bytes()[..end]);
             same_outline(line.as_bytes(), end, &scan)?;
         }
         let in_parts = parse(Line::scanned(line.as_bytes(), &scan));
         prop_assert_eq!(in_parts, parse(line.as_bytes().into()), "{:?}", line);
         if let Some(envelope) = fast(line) {
-            let with_care = parse_with_care(line.as_bytes(), false);
+            let with_care = parse_any(line.as_bytes(), false);
             prop_assert_eq!(envelope.message(), with_care, "{:?}", line);
         }
         Ok(())

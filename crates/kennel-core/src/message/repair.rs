@@ -10,22 +10,22 @@ use super::{Malformed, Message, Outline};
 const BOM: &str = "\u{feff}";
 
 /// Maximum bytes of a line that is repaired: it is copied, and once more under another id.
-const LONGEST_REPAIRED: usize = 64 << 20;
+const MAX_REPAIRED: usize = 64 << 20;
 /// Maximum bytes that a repair adds to a line.
-const MOST_ADDED: usize = 1 << 20;
+const MAX_ADDED: usize = 1 << 20;
 
 /// Returns the line with U+FFFD in place of invalid UTF-8, and with escapes for control characters in strings. `None`:
 /// that does not make it a message, or makes it much longer.
 pub fn repaired(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
     if !matches!(why, Malformed::NotText { .. } | Malformed::NotJson { .. })
         || !is_structured(line)
-        || line.len() > LONGEST_REPAIRED
+        || line.len() > MAX_REPAIRED
     {
         return None;
     }
     // Counted before it is written: each byte may become six.
     let mut length = 0;
-    let most = line.len() + MOST_ADDED;
+    let most = line.len() + MAX_ADDED;
     repair_to(line, |piece| {
         length += piece.len();
         length <= most
@@ -80,7 +80,7 @@ fn repair_to(line: &[u8], mut goes_on: impl FnMut(&[u8]) -> bool) {
 pub fn with_finite_numbers(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
     if !matches!(why, Malformed::NotJson { .. })
         || !is_structured(line)
-        || line.len() > LONGEST_REPAIRED
+        || line.len() > MAX_REPAIRED
     {
         return None;
     }
@@ -116,7 +116,7 @@ fn is_structured(line: &[u8]) -> bool {
 /// The members recovered from a malformed line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecoveredFields {
-    /// The id as spelled, if there is exactly one that can be answered.
+    /// The id as spelled, if there is exactly one that a response can contain.
     pub(crate) id: Option<String>,
     /// All ids that can be answered. Which of several is meant is unknown.
     pub(crate) ids: Vec<String>,
@@ -229,7 +229,7 @@ mod tests {
         };
         // A control character becomes six bytes, a byte that is no text three.
         for (bad, added) in [(b"\x01", 5), (b"\xff", 2)] {
-            let most = MOST_ADDED / added;
+            let most = MAX_ADDED / added;
             let repaired = repair(&line(bad, most)).expect("it grows as much as it may");
             assert_eq!(repaired.len(), line(bad, most).len() + most * added);
             assert_eq!(repair(&line(bad, most + 1)), None);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::repair::{self, RecoveredFields};
-use super::{Key, LONGEST_ID, Malformed, Request, error_reply, notification, quoted, result_reply};
+use super::{Key, MAX_ID, Malformed, Request, error_reply, notification, quoted, result_reply};
 
 /// Maximum number of requests of one session without a response.
 pub const IN_FLIGHT_LIMIT: usize = 10_000;
@@ -31,20 +31,21 @@ pub(crate) fn pong(id: &[u8]) -> Vec<u8> {
     result_reply(id, "{}")
 }
 
-/// To a request whose id some SDKs drop.
+/// The error for a request whose id some SDKs drop.
 pub(crate) fn odd_id(id: &[u8]) -> Vec<u8> {
     let message = "the id is neither a string nor an integer";
     error_reply(id, INVALID_REQUEST, message, None)
 }
 
-/// To a request whose id is in flight.
+/// The error for a request whose id is in flight.
 pub(crate) fn duplicate_id(id: &[u8], key: &Key) -> Vec<u8> {
     let message = format!("a request with the id {key} is in flight: use another id");
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
-/// To a malformed line: an error with its id, if that can be read and is not taken, else with `null`. To a batch, one
-/// for each member. Nothing to what was meant as a response or a notification, nor to a blank line.
+/// The response to a malformed line: an error with its id if that can be read and is not in flight, otherwise with
+/// `null`. For a batch, one error for each member. No response to a malformed response or notification, nor to a blank
+/// line.
 pub(crate) fn malformed(
     line: &[u8],
     why: Malformed,
@@ -104,7 +105,7 @@ pub(crate) fn malformed_answer(id: &[u8], why: Malformed) -> Vec<u8> {
     error_reply(id, INTERNAL_ERROR, &message, Some(data))
 }
 
-/// To a request past [`IN_FLIGHT_LIMIT`].
+/// The error for a request past [`IN_FLIGHT_LIMIT`].
 pub(crate) fn too_many(id: &[u8]) -> Vec<u8> {
     let message = format!(
         "too many requests in flight: {IN_FLIGHT_LIMIT} have no response yet; wait for responses first"
@@ -113,7 +114,7 @@ pub(crate) fn too_many(id: &[u8]) -> Vec<u8> {
     error_reply(id, OVERLOADED, &message, Some(data))
 }
 
-/// To a request of a client whose requests in flight exceed [`CALLS_LIMIT`].
+/// The error for a request of a client whose requests in flight exceed [`CALLS_LIMIT`].
 pub(crate) fn too_much(id: &[u8]) -> Vec<u8> {
     let message = format!(
         "too many requests in flight: they take up {CALLS_LIMIT} bytes; wait for responses first"
@@ -125,7 +126,7 @@ pub(crate) fn too_much(id: &[u8]) -> Vec<u8> {
 /// Whether a request has an id or a progress token that is too long to store.
 pub(crate) fn has_long_name(request: &Request<'_>) -> bool {
     let token = || {
-        let token = request.params?.at_if_any(&["_meta", "progressToken"]);
+        let token = request.params?.search_at(&["_meta", "progressToken"]);
         token.ok().flatten()
     };
     // If the whole is short, its parts are.
@@ -134,14 +135,14 @@ pub(crate) fn has_long_name(request: &Request<'_>) -> bool {
     is_long(request.id.raw()) || params && token().is_some_and(|token| is_long(token.bytes()))
 }
 
-/// To a request whose id or progress token exceeds [`NAME_LIMIT`]: they are stored until the response.
+/// The error for a request whose id or progress token exceeds [`NAME_LIMIT`]: they are stored until the response.
 pub(crate) fn long_name(id: &[u8]) -> Vec<u8> {
     let message = format!("the id or the progress token is longer than {NAME_LIMIT} bytes");
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
-/// To a server request whose id exceeds [`NAME_LIMIT`]. A much longer id is not repeated, because the response is
-/// queued until the server reads it.
+/// The error for a server request whose id exceeds [`NAME_LIMIT`]. A much longer id is not repeated, because the response
+/// is queued until the server reads it.
 pub(crate) fn long_server_id(id: &[u8]) -> Option<Vec<u8>> {
     const REPEATED: usize = 64 * 1024;
     if id.len() <= NAME_LIMIT {
@@ -152,7 +153,8 @@ pub(crate) fn long_server_id(id: &[u8]) -> Option<Vec<u8>> {
     Some(error_reply(id, INVALID_REQUEST, &message, None))
 }
 
-/// In place of a server's response to `initialize` that exceeds [`INITIALIZE_LIMIT`]: it is stored for all clients.
+/// The error that replaces a server's response to `initialize` that exceeds [`INITIALIZE_LIMIT`]: it is stored for all
+/// clients.
 pub(crate) fn long_initialize_response(id: &[u8]) -> Vec<u8> {
     let message =
         format!("the server's response to initialize is longer than {INITIALIZE_LIMIT} bytes");
@@ -160,30 +162,30 @@ pub(crate) fn long_initialize_response(id: &[u8]) -> Vec<u8> {
     error_reply(id, INTERNAL_ERROR, &message, Some(data))
 }
 
-/// In place of a response that is too long to be copied for all clients that wait.
+/// The error that replaces a response that is too long to be copied for all clients that wait.
 pub(crate) fn not_copied(id: &[u8]) -> Vec<u8> {
     let message = "the server's response is too long to be copied for all clients that wait for it; send the request again";
     let data = r#"{"reason":"answer_too_long"}"#;
     error_reply(id, INTERNAL_ERROR, message, Some(data))
 }
 
-/// To a request of an app whose id is too long, standalone or together with other long ids.
+/// The error for an app's request whose id is too long, or whose id exceeds the limit for all long ids together.
 pub(crate) fn long_id(id: &[u8]) -> Vec<u8> {
     let message = format!(
-        "the id is too long: the limit is {LONGEST_ID} bytes, and {LONG_IDS_LIMIT} for all ids in flight that are longer than {NAME_LIMIT}"
+        "the id is too long: the limit is {MAX_ID} bytes, and {LONG_IDS_LIMIT} for all ids in flight that are longer than {NAME_LIMIT}"
     );
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
-/// To an `initialize` that exceeds [`INITIALIZE_LIMIT`].
+/// The error for an `initialize` that exceeds [`INITIALIZE_LIMIT`].
 pub fn long_initialize(id: &[u8]) -> Vec<u8> {
-    let message = format!("initialize is longer than {INITIALIZE_LIMIT} bytes: send less");
+    let message = format!("initialize is longer than {INITIALIZE_LIMIT} bytes: shorten it");
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
-/// To a second `initialize`.
+/// The error for a second `initialize`.
 pub(crate) fn second_initialize(id: &[u8]) -> Vec<u8> {
-    let message = "this session was initialized before: start another one";
+    let message = "this session is already initialized: start another one";
     error_reply(id, INVALID_REQUEST, message, None)
 }
 

@@ -1,10 +1,11 @@
-//! The incremental scanner: looks once at each byte of a well-formed object, and knows its parts then.
+//! The incremental scanner: reads each byte of a well-formed object once and records the position of its parts.
 //!
-//! It stops wherever the line stops, and goes on when there is more of it: a long line is read while it arrives, and little
-//! is left to do when its last byte does. A line that is there as a whole is read by the fast path (`fast_path.rs`).
+//! It stops at the end of the available bytes and continues when more arrive: a long line is scanned while it is
+//! received, so that little work is left at its last byte. The fast path (`fast_path.rs`) reads a line that is complete
+//! from the start.
 //!
-//! It accepts nothing that `serde_json` would refuse. What it refuses, because it is bad or because it is odd (a key with
-//! escapes, a value nested too deep to be counted here), is read again by `parse`, which says what it is.
+//! It accepts only what `serde_json` accepts. It refuses invalid lines and unusual ones, such as keys with escapes or
+//! deep nesting; `parse` reads those again and classifies them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,9 +14,9 @@ use super::line::has_foreign_separators;
 use super::outline::{self, Outline};
 use super::parse::{Envelope, is_misspelled};
 use super::token::{is_number, is_part_of_a_number, ordinary};
-use super::{Inside, Part, Place};
+use super::{KnownMembers, MemberPosition, Part};
 
-/// What is known of the beginning of a line.
+/// The scan state of the beginning of a line.
 ///
 /// ```
 /// use kennel_core::message::{Line, Message, Scan};
@@ -23,39 +24,39 @@ use super::{Inside, Part, Place};
 /// let line = br#"{"jsonrpc":"2.0","method":"tools/list","id":7}"#;
 /// let mut scan = Scan::default();
 /// for end in [9, 30, line.len()] {
-///     scan.look_at(&line[..end]);
+///     scan.scan(&line[..end]);
 /// }
 /// assert_eq!(Message::parse(Line::scanned(line, &scan)), Message::parse(line));
 /// ```
 #[derive(Debug, Default, Clone)]
 pub struct Scan {
-    /// Up to here it was looked at.
+    /// End of the scanned bytes.
     at: usize,
-    /// Up to here it is text.
+    /// End of the bytes that are known to be UTF-8.
     text: usize,
-    /// Where its first carriage return is.
+    /// Position of the first carriage return.
     first_return: Option<usize>,
-    /// It has another character at which some readers end a line.
+    /// Whether it contains another character that some readers take for the end of a line.
     has_separators: bool,
     next: Next,
-    /// What came next before it was refused.
+    /// What was expected when the line was refused.
     refused: Next,
-    /// The string it is in the middle of.
+    /// The string whose end is not scanned yet.
     string: Option<Text>,
-    /// What it is in, below the object itself, the innermost last: 1 for an object, 0 for an array.
+    /// The open containers within the object, the innermost last: 1 for an object, 0 for an array.
     levels: u128,
     depth: u32,
-    /// Which value of the envelope it is at, and where that begins.
+    /// The envelope key whose value is being scanned, and where that value begins.
     key: Option<Key>,
     start: usize,
-    /// The same in the value it is at, if that is looked into.
+    /// The same for a member of that value, if its members are recorded.
     inner: Option<usize>,
     inner_start: usize,
     parts: [Option<Range<usize>>; KEYS.len()],
-    inside: [Looked; KEYS.len()],
+    inside: [RecordedMembers; KEYS.len()],
 }
 
-/// What must come next.
+/// What the scanner expects next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// The object itself.
@@ -67,13 +68,13 @@ enum Next {
     Value,
     ValueOrEnd,
     CommaOrEnd,
-    /// Nothing but white space.
+    /// Only white space.
     Nothing,
-    /// Whatever comes: this is for others to read.
+    /// Anything: `parse` reads this line.
     Refused,
 }
 
-/// A string of which not all was seen.
+/// A string whose end is not scanned yet.
 #[derive(Debug, Clone, Copy)]
 struct Text {
     start: usize,
@@ -83,36 +84,36 @@ struct Text {
 
 /// The keys of an envelope.
 pub(super) const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
-/// Which of them it is.
+/// Their positions in `KEYS`.
 type Key = usize;
 const ID: Key = 1;
 const METHOD: Key = 2;
-/// Those whose values are looked into, one level deep.
+/// The keys whose values are scanned for members, one level deep.
 const PARAMS: Key = 3;
 const RESULT: Key = 4;
 const ERROR: Key = 5;
-/// Whoever asks for one of these members need not search for it.
+/// Members whose positions are recorded, so that they need not be searched.
 pub(super) const MEMBERS: [&str; 2] = ["_meta", "task"];
 
-/// What was seen in a value.
+/// The recorded members of a value.
 #[derive(Debug, Default, Clone, Copy)]
-struct Looked {
-    members: [Option<Place>; MEMBERS.len()],
-    /// Something comes twice, or is spelled so that it has to be read.
+struct RecordedMembers {
+    members: [Option<MemberPosition>; MEMBERS.len()],
+    /// Whether a member occurs twice, or is spelled in a way that must be parsed.
     odd: bool,
 }
 
-/// It cannot go on: the line stops here, for now or for good.
+/// The scan cannot continue, either until more bytes arrive or at all.
 struct Stop;
 
-/// How deep a value may be nested: a bit for each level.
-pub(super) const DEEPEST: u32 = u128::BITS;
-/// No number is longer, but for those that somebody else may read.
-const LONGEST_NUMBER: usize = 1024;
+/// Maximum nesting depth: one bit for each level.
+pub(super) const MAX_DEPTH: u32 = u128::BITS;
+/// Maximum length of a number; `parse` reads lines with longer ones.
+const MAX_NUMBER: usize = 1024;
 
 impl Scan {
-    /// Goes on from where it stopped: the line begins with these bytes.
-    pub fn look_at(&mut self, line: &[u8]) {
+    /// Continues the scan. `line` begins with the bytes that were scanned before.
+    pub fn scan(&mut self, line: &[u8]) {
         if self.next == Next::Refused {
             return;
         }
@@ -137,20 +138,19 @@ impl Scan {
         }
     }
 
-    /// This comes next, and is text.
+    /// Records that the next bytes are UTF-8.
     fn note_text(&mut self, text: &str) {
         self.has_separators |= has_foreign_separators(text);
         self.text += text.len();
     }
 
-    /// Whether a method was seen, nothing is wrong so far, and more must come: it is no answer, and nobody can take
-    /// what was seen for all of it.
+    /// Whether the incomplete line is a request or notification so far: it has a method and is valid up to here.
     pub fn begins_a_call(&self) -> bool {
         let goes_on = !matches!(self.next, Next::Refused | Next::Nothing);
         goes_on && self.parts[METHOD].is_some()
     }
 
-    /// Fills the envelope of this line, if it is an object and nothing else.
+    /// Fills the envelope if the line is exactly one object.
     pub(super) fn envelope<'a>(&self, line: &'a [u8], envelope: &mut Envelope<'a>) -> Option<()> {
         let all = self.at == line.len() && self.text == line.len();
         if !all || self.next != Next::Nothing {
@@ -170,8 +170,8 @@ impl Scan {
                 start: range.start,
                 bytes,
                 inside: match is_known {
-                    true => Inside::Known(looked.members),
-                    false => Inside::Unknown,
+                    true => KnownMembers::Known(looked.members),
+                    false => KnownMembers::Unknown,
                 },
             };
             *envelope.part_mut(KEYS[key])? = Some(part);
@@ -179,7 +179,7 @@ impl Scan {
         Some(())
     }
 
-    /// Takes the next token, if all of it is there.
+    /// Takes the next token if it is complete.
     fn step(&mut self, line: &[u8]) -> Result<(), Stop> {
         if let Some(text) = self.string {
             return self.in_string(line, text);
@@ -233,16 +233,16 @@ impl Scan {
         match first {
             b'"' => self.begin_string(false),
             b'{' | b'[' => self.open(first),
-            b't' => self.word(line, b"true")?,
-            b'f' => self.word(line, b"false")?,
-            b'n' => self.word(line, b"null")?,
+            b't' => self.literal(line, b"true")?,
+            b'f' => self.literal(line, b"false")?,
+            b'n' => self.literal(line, b"null")?,
             _ => self.number(line)?,
         }
         Ok(())
     }
 
     fn open(&mut self, bracket: u8) {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_DEPTH {
             return self.refuse();
         }
         self.depth += 1;
@@ -256,7 +256,7 @@ impl Scan {
         }
     }
 
-    /// What it is in has ended.
+    /// Closes the innermost container.
     fn close(&mut self) {
         if self.depth == 0 {
             return self.take(Next::Nothing);
@@ -272,7 +272,7 @@ impl Scan {
         match (self.depth, self.key, self.inner.take()) {
             (0, Some(key), _) => self.parts[key] = Some(self.start..self.at),
             (1, Some(key), Some(member)) => {
-                let place = Place::new(self.start, self.inner_start, self.at);
+                let place = MemberPosition::new(self.start, self.inner_start, self.at);
                 self.inside[key].odd |= place.is_none();
                 self.inside[key].members[member] = place;
             }
@@ -282,7 +282,7 @@ impl Scan {
         }
     }
 
-    fn word(&mut self, line: &[u8], word: &[u8]) -> Result<(), Stop> {
+    fn literal(&mut self, line: &[u8], word: &[u8]) -> Result<(), Stop> {
         let rest = &line[self.at..];
         match rest.get(..word.len()) {
             Some(there) if there == word => {
@@ -295,15 +295,15 @@ impl Scan {
         Ok(())
     }
 
-    /// Seen once it has ended, by something that is no part of any number.
+    /// A number is complete when another byte follows it.
     fn number(&mut self, line: &[u8]) -> Result<(), Stop> {
         let rest = &line[self.at..];
-        let rest = &rest[..rest.len().min(LONGEST_NUMBER + 1)];
+        let rest = &rest[..rest.len().min(MAX_NUMBER + 1)];
         let length = rest.iter().take_while(|it| is_part_of_a_number(it)).count();
-        if length == rest.len() && length <= LONGEST_NUMBER {
+        if length == rest.len() && length <= MAX_NUMBER {
             return Err(Stop);
         }
-        if length <= LONGEST_NUMBER && is_number(&rest[..length]) {
+        if length <= MAX_NUMBER && is_number(&rest[..length]) {
             self.at += length;
             self.value_ended();
         } else {
@@ -321,7 +321,7 @@ impl Scan {
         });
     }
 
-    /// Moves behind it, or as far as there is any of it.
+    /// Moves to the end of the string, or of the available bytes.
     fn in_string(&mut self, line: &[u8], text: Text) -> Result<(), Stop> {
         self.at += ordinary(&line[self.at..]);
         match line.get(self.at).ok_or(Stop)? {
@@ -367,7 +367,7 @@ impl Scan {
         match (self.depth, self.key) {
             // Which of two counts is for others to say.
             (0, _) => {
-                let meant = text.meant(key);
+                let meant = text.unescaped(key);
                 let is_odd = match (&meant, text.has_escapes) {
                     (None, _) => true,
                     (Some(meant), true) => KEYS.contains(&&**meant) || is_misspelled(meant),
@@ -385,7 +385,7 @@ impl Scan {
                 }
             }
             (1, Some(whole @ (PARAMS | RESULT))) => {
-                let meant = text.meant(key).unwrap_or_default();
+                let meant = text.unescaped(key).unwrap_or_default();
                 self.inner = MEMBERS.iter().position(|it| it.as_bytes() == &*meant);
                 let looked = &mut self.inside[whole];
                 let twice = |member: usize| looked.members[member].is_some();
@@ -395,17 +395,17 @@ impl Scan {
         }
     }
 
-    /// This is for others to read.
+    /// Leaves this line to `parse`.
     fn refuse(&mut self) {
         self.refused = std::mem::replace(&mut self.next, Next::Refused);
     }
 
-    /// Whether it is bad or odd, and is for others to read.
+    /// Whether the line is invalid or unusual, so that `parse` must read it.
     pub fn is_refused(&self) -> bool {
         self.next == Next::Refused
     }
 
-    /// The outline of what was looked at, which need not be read again, and how many bytes of the line that is.
+    /// The outline of the scanned bytes, and their number. They need not be scanned again.
     pub fn outline(&self, line: &[u8]) -> (Outline, usize) {
         let next = match self.next {
             Next::Refused => self.refused,
@@ -453,15 +453,15 @@ impl Scan {
 }
 
 impl Text {
-    /// What this key means, if it may be one of [`KEYS`] or [`MEMBERS`]; nothing, if it is longer than those can be.
-    /// `None`: its escapes mean nothing.
-    fn meant(self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+    /// The unescaped key, if it may be one of [`KEYS`] or [`MEMBERS`]; empty if it is too long for those. `None`: its
+    /// escapes are invalid.
+    fn unescaped(self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
         // Six bytes for each character of the longest.
-        const LONGEST: usize = 6 * "jsonrpc".len();
+        const MAX_KEY: usize = 6 * "jsonrpc".len();
         if !self.has_escapes {
             return Some(Cow::Borrowed(key));
         }
-        if key.len() > LONGEST {
+        if key.len() > MAX_KEY {
             return Some(Cow::Borrowed(b""));
         }
         let text = str::from_utf8(key).ok()?;

@@ -40,14 +40,14 @@ pub(super) fn is_number(text: &[u8]) -> bool {
 /// Up to this length, bytes are compared word by word. Beyond it, memchr compares them with vector instructions. It
 /// first asks the processor which it has: in a virtual machine that takes 35 µs, 3% of a session's start, and no start
 /// needs it.
-pub(super) const SHORT: usize = 1024;
-/// Bytes of a long string that are compared at once. Few, because a caller that skips invalid bytes one by one compares
-/// up to this many again for each of them.
+pub(super) const SHORT_STRING: usize = 1024;
+/// Bytes of a long string that are compared at once. The number is small, because a caller that skips invalid bytes one
+/// by one compares up to this many again for each of them.
 const BLOCK: usize = 256;
 
 /// Number of bytes before the next special byte of a string: a quote, a backslash or a control character.
 pub(super) fn ordinary(bytes: &[u8]) -> usize {
-    let (short, long) = bytes.split_at(bytes.len().min(SHORT));
+    let (short, long) = bytes.split_at(bytes.len().min(SHORT_STRING));
     let passed = ordinary_words(short);
     if passed < short.len() {
         return passed;
@@ -72,26 +72,28 @@ fn ordinary_words(bytes: &[u8]) -> usize {
 /// Whether a block has no special byte. Long lines spend much of their time here.
 fn is_ordinary(block: &[u8; BLOCK]) -> bool {
     let (words, _) = block.as_chunks::<8>();
-    let must_not_be = |found: u64, word: &[u8; 8]| found | below(u64::from_le_bytes(*word), b' ');
-    words.iter().fold(0, must_not_be) & HIGH == 0 && memchr::memchr2(b'"', b'\\', block).is_none()
+    let must_not_be =
+        |found: u64, word: &[u8; 8]| found | first_below(u64::from_le_bytes(*word), b' ');
+    words.iter().fold(0, must_not_be) & HIGH_BITS == 0
+        && memchr::memchr2(b'"', b'\\', block).is_none()
 }
 
-const EACH: u64 = u64::from_le_bytes([1; 8]);
-const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
+const ONES: u64 = u64::from_le_bytes([1; 8]);
+const HIGH_BITS: u64 = u64::from_le_bytes([0x80; 8]);
 
 /// Sets the high bit of the first byte that is less than `least`, which is at most 128. A subtraction borrows only from
 /// later bytes, so there is such a bit if and only if there is such a byte, and the first one is right.
 #[inline]
-fn below(word: u64, least: u8) -> u64 {
-    word.wrapping_sub(EACH * u64::from(least)) & !word
+fn first_below(word: u64, least: u8) -> u64 {
+    word.wrapping_sub(ONES * u64::from(least)) & !word
 }
 
 /// The position of the first special byte in a word: all bytes are compared at once.
 #[inline]
 pub(super) fn first_mark(word: &[u8; 8]) -> Option<usize> {
     let word = u64::from_le_bytes(*word);
-    let is = |byte: u8| below(word ^ (EACH * u64::from(byte)), 1);
-    let marks = (below(word, b' ') | is(b'"') | is(b'\\')) & HIGH;
+    let is = |byte: u8| first_below(word ^ (ONES * u64::from(byte)), 1);
+    let marks = (first_below(word, b' ') | is(b'"') | is(b'\\')) & HIGH_BITS;
     (marks != 0).then(|| marks.trailing_zeros() as usize / 8)
 }
 
@@ -104,7 +106,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_ordinary_is_the_same_byte_by_byte(
-            before in 0..SHORT + 3 * BLOCK,
+            before in 0..SHORT_STRING + 3 * BLOCK,
             bytes in prop::collection::vec(prop_oneof![
                 20 => b' '..=b'!',
                 4 => any::<u8>(),

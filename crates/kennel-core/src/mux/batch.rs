@@ -24,10 +24,10 @@ pub(super) struct Batches {
 }
 
 /// Maximum of [`Batches::limit`].
-const ANSWERS_LIMIT: usize = 16 << 20;
+const RESPONSES_LIMIT: usize = 16 << 20;
 
 fn default_limit() -> usize {
-    ANSWERS_LIMIT
+    RESPONSES_LIMIT
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl Default for Batches {
             open: BTreeMap::new(),
             next: 0,
             bytes: BTreeMap::new(),
-            limit: ANSWERS_LIMIT,
+            limit: RESPONSES_LIMIT,
         }
     }
 }
@@ -98,7 +98,7 @@ const MAX_ERRORS_IF_SHORT: usize = 64;
 impl Mux {
     /// Sets the maximum line length of clients. Joined responses of a batch stay within half of it.
     pub fn set_max_line(&mut self, bytes: usize) {
-        self.batches.limit = ANSWERS_LIMIT.min(bytes / 2);
+        self.batches.limit = RESPONSES_LIMIT.min(bytes / 2);
     }
 
     pub(super) fn batch_from_client(&mut self, client: ClientId, batch: &Batch<'_>, now: Moment) {

@@ -96,7 +96,7 @@ pub(super) enum Kind {
     Unsubscribe,
     /// The levels to restore if it fails.
     Level(PreviousLevels),
-    /// About one task; `ends`: any result means that the task ended.
+    /// A request about a task; `ends`: any result means that the task ended.
     Task {
         task: String,
         ends: bool,
@@ -161,21 +161,21 @@ pub(super) struct Calls {
     last_assigned: AssignedId,
     /// `None` after a restore from an older build, until no call is in flight.
     #[serde(default)]
-    tally: Option<Tally>,
+    tally: Option<CallCounts>,
 }
 
-/// Counts of calls in flight, so that nobody has to look at each of them for every line.
+/// Counts of calls in flight, so that no line needs a loop over all calls.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Tally {
+struct CallCounts {
     /// Clients that wait for a call that is no `subscriptions/listen`.
     waiting: usize,
     /// Calls of `initialize` to a server of the modern era.
     late_initializes: usize,
 }
 
-impl Tally {
-    fn of<'a>(calls: impl Iterator<Item = &'a Call>) -> Tally {
-        let mut tally = Tally::default();
+impl CallCounts {
+    fn of<'a>(calls: impl Iterator<Item = &'a Call>) -> CallCounts {
+        let mut tally = CallCounts::default();
         calls.for_each(|call| tally.add(call));
         tally
     }
@@ -206,8 +206,8 @@ impl Call {
 }
 
 impl Calls {
-    /// Maximum number of cancelled calls that are stored one by one: a server may never answer them. Of older ones
-    /// only the session is stored, until the server exits.
+    /// Maximum number of cancelled calls that are stored with all details: a server may never answer them. For older
+    /// calls only the session is stored, until the server exits.
     const MAX_CANCELLED: usize = 1024;
     /// Maximum number of such sessions.
     const MAX_SESSIONS: usize = 64;
@@ -225,7 +225,7 @@ impl Calls {
             *self.bytes.entry(waiter.client).or_default() += waiter.bytes;
         }
         if self.calls.is_empty() {
-            self.tally = Some(Tally::default());
+            self.tally = Some(CallCounts::default());
         }
         if let Some(tally) = &mut self.tally {
             tally.add(&call);
@@ -260,7 +260,7 @@ impl Calls {
     }
 
     /// Like `find`, but `"1"` also matches `1`. Returns the key as well.
-    pub(super) fn find_loosely(&self, client: ClientId, key: &Key) -> Option<(Key, AssignedId)> {
+    pub(super) fn find_by_value(&self, client: ClientId, key: &Key) -> Option<(Key, AssignedId)> {
         if let Some(assigned) = self.find(client, key) {
             return Some((key.clone(), assigned));
         }
@@ -277,7 +277,7 @@ impl Calls {
         let call = self.calls.remove(&assigned)?;
         if let Some(tally) = &mut self.tally {
             tally.remove(&call);
-            debug_assert!(!self.calls.is_empty() || *tally == Tally::default());
+            debug_assert!(!self.calls.is_empty() || *tally == CallCounts::default());
         }
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
@@ -310,8 +310,8 @@ impl Calls {
         Some((assigned, waiter))
     }
 
-    /// Counts a cancelled call that goes on against its client until it is answered. Without that a client could have
-    /// any number of them.
+    /// Counts a cancelled call against its client's limit until the server answers it. Otherwise a client could have any
+    /// number of them.
     pub(super) fn count_until_answered(&mut self, assigned: AssignedId, client: ClientId) {
         if let Some(call) = self.calls.get_mut(&assigned)
             && call.counts_for.is_none()
@@ -321,7 +321,7 @@ impl Calls {
         }
     }
 
-    /// Turns a call that nobody waits for into a cancelled call.
+    /// Turns a call without waiting clients into a cancelled call.
     pub(super) fn mark_cancelled(&mut self, assigned: AssignedId, session: &Arc<str>) {
         let Some(call) = self.take(assigned) else {
             return;
@@ -401,8 +401,8 @@ impl Calls {
         self.tally().late_initializes > 0
     }
 
-    fn tally(&self) -> Tally {
-        let counted = || Tally::of(self.calls.values());
+    fn tally(&self) -> CallCounts {
+        let counted = || CallCounts::of(self.calls.values());
         self.tally.unwrap_or_else(counted)
     }
 
@@ -412,7 +412,7 @@ impl Calls {
     }
 
     /// The calls in flight that the mux did not send itself.
-    pub(super) fn asked(&self) -> impl Iterator<Item = &Call> {
+    pub(super) fn client_calls(&self) -> impl Iterator<Item = &Call> {
         let by_somebody = |call: &&Call| call.session.is_some() || !call.waiters.is_empty();
         self.in_flight().filter(by_somebody)
     }

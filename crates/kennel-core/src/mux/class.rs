@@ -1,4 +1,4 @@
-//! Which sessions may share a server.
+//! The class of a session: only sessions of the same class may share a server.
 
 use std::fmt;
 
@@ -79,8 +79,8 @@ impl Class {
         Class::without_version(ClassKind::Private)
     }
 
-    /// Maximum bytes of the parameters of an `initialize` that may share a server. They are sorted and stored while
-    /// other sessions wait; real ones have a few hundred bytes.
+    /// Maximum bytes of the parameters of an `initialize` that may share a server. They are sorted and stored while other
+    /// sessions wait; usual ones have a few hundred bytes.
     const MAX_INITIALIZE: usize = 64 * 1024;
 
     /// The class of this `initialize`. `None`: no version, a duplicate member, or longer than [`Class::MAX_INITIALIZE`].
@@ -125,7 +125,7 @@ impl Class {
         }
     }
 
-    /// The requested protocol version; empty if there is none.
+    /// The requested protocol version; empty if it is missing.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -146,7 +146,7 @@ impl Class {
     }
 }
 
-/// For one column of a listing: `2025-06-18 {roots,sampling}`, `modern`.
+/// The class as a column of a listing: `2025-06-18 {roots,sampling}`, `modern`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// Replaces control characters: a client's name is not trusted on a terminal.
@@ -222,7 +222,7 @@ pub fn client_name(message: &Message<'_>) -> Option<String> {
 /// The members of `_meta` that every modern request must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Envelope {
-    /// None: the request is legacy.
+    /// The request has no protocol version, so it is legacy.
     None,
     /// Incomplete.
     Broken,
@@ -238,7 +238,7 @@ impl Envelope {
         let Some(params) = request.params else {
             return Ok(Envelope::None);
         };
-        let Some(version) = params.at_if_any(&["_meta", VERSION])? else {
+        let Some(version) = params.search_at(&["_meta", VERSION])? else {
             return Ok(Envelope::None);
         };
         let capabilities = params.at(&["_meta", CAPABILITIES])?;

@@ -17,14 +17,14 @@ use super::class::{Envelope, Era, Opening, opening};
 use super::handshake::waiter;
 use super::lists::List;
 use super::raw_message::{ClientMessage, RawMessage};
-use super::refused::{Refused, abandoned};
+use super::refused::{Refused, cancel_call};
 use super::tasks::is_task_status;
 use super::{Lane, Mux, Note, Side};
 
 /// Member of `_meta` with the log level of a request (modern).
 pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// What became of a client's line.
+/// The result of handling a client's line.
 pub(super) enum ClientLine {
     Handled,
     /// Some servers would read it as several lines. It is not handled.
@@ -363,7 +363,7 @@ impl Mux {
             Err(why) => return self.notes.push(LineNote::Malformed(side, why)),
         };
         let key = id.key();
-        let Some((key, assigned)) = self.calls.find_loosely(from.client, &key) else {
+        let Some((key, assigned)) = self.calls.find_by_value(from.client, &key) else {
             self.notes.push(LineNote::UnknownCancel(side, key));
             return;
         };
@@ -421,7 +421,7 @@ impl Mux {
             | Kind::Listen => {
                 self.lists.abandoned(assigned);
                 self.calls.mark_cancelled(assigned, session);
-                let cancel = cancel.unwrap_or_else(|| abandoned(assigned));
+                let cancel = cancel.unwrap_or_else(|| cancel_call(assigned));
                 self.send_to_server(lane, cancel);
                 self.end_turn(assigned);
             }
@@ -488,7 +488,7 @@ fn assigned_token<'d>(token: &Part<'_>, assigned: &'d IdDigits) -> Cow<'d, [u8]>
 /// A member of a request's `_meta`.
 pub(super) fn in_meta<'a>(request: &Request<'a>, name: &str) -> Result<Option<Part<'a>>, Refused> {
     match request.params {
-        Some(params) => Ok(params.at_if_any(&["_meta", name])?),
+        Some(params) => Ok(params.search_at(&["_meta", name])?),
         None => Ok(None),
     }
 }

@@ -155,7 +155,7 @@ impl Mux {
     /// Delivers an error that answers no request. It may quote anything that a client sent, be it a notification long ago, so
     /// it is delivered only if a single session ever used this server.
     fn error_without_id(&mut self, raw: &RawMessage<'_>) {
-        let only_session = self.sessions.only();
+        let only_session = self.sessions.only_session();
         match only_session.and_then(|session| self.client_of(&session)) {
             Some(client) => self.send_edited(client, raw, &[]),
             None => {
@@ -278,7 +278,7 @@ impl Mux {
         if let Outcome::Result(result) = response.outcome
             && let Ok(Some(name)) = result.at(&["_meta", SUBSCRIPTION])
         {
-            named = spelled_alike(&name, &waiter.id);
+            named = in_same_form(&name, &waiter.id);
             edits.push((name, &named));
         }
         let line = raw.with(&edits);
@@ -349,11 +349,11 @@ impl Mux {
                 | "notifications/resources/list_changed",
                 Era::Legacy,
             ) => {
-                self.send_to_clients(self.audience(), raw);
+                self.send_to_clients(self.recipients(), raw);
                 Ok(())
             }
             _ => {
-                let audience = self.without_foreign_tasks(self.audience(), notification);
+                let audience = self.without_foreign_tasks(self.recipients(), notification);
                 self.send_to_clients(audience, raw);
                 Ok(())
             }
@@ -446,8 +446,8 @@ impl Mux {
         let uri = uri.and_then(|uri| uri.string());
         let mut audience = match uri {
             // The only client of a private server gets all notifications.
-            _ if !self.class.is_shared() => self.audience().into_iter().collect(),
-            Some(uri) => self.subscriptions.audience(&uri),
+            _ if !self.class.is_shared() => self.recipients().into_iter().collect(),
+            Some(uri) => self.subscriptions.recipients(&uri),
             None => BTreeSet::new(),
         };
         audience.retain(|client| self.may_get_task_message(*client, notification));
@@ -461,7 +461,7 @@ impl Mux {
     fn is_subscribed(&self, notification: &Notification<'_>) -> bool {
         let may_be = self.class.era() == Era::Modern || !self.class.is_shared();
         let says_so =
-            |params: Part<'_>| !matches!(params.at_if_any(&["_meta", SUBSCRIPTION]), Ok(None));
+            |params: Part<'_>| !matches!(params.search_at(&["_meta", SUBSCRIPTION]), Ok(None));
         may_be && notification.params.is_some_and(says_so)
     }
 
@@ -482,7 +482,7 @@ impl Mux {
                     self.notes.push(Note::Unaddressed(Unaddressed::Task));
                     return Ok(());
                 }
-                let line = raw.with(&[(name, &spelled_alike(&name, id))]);
+                let line = raw.with(&[(name, &in_same_form(&name, id))]);
                 self.send_to_client(client, line);
                 return Ok(());
             }
@@ -508,7 +508,7 @@ impl Mux {
         raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
-        let logging: Vec<_> = self.calls.asked().filter(|call| call.logs).collect();
+        let logging: Vec<_> = self.calls.client_calls().filter(|call| call.logs).collect();
         let is_ambiguous = self.calls.cancelled().any(|call| call.logs);
         let one = match logging[..] {
             [call] if !is_ambiguous => call.waiters.first().map(|it| it.client),
@@ -531,9 +531,9 @@ pub(super) fn assigned(key: &Key) -> Option<AssignedId> {
     AssignedId::try_from(number).ok()
 }
 
-/// A client's id in place of an assigned one: as a string if the server made a string of it, as the client would get
-/// it without Kennel.
-fn spelled_alike<'i>(assigned: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
+/// A client's id in place of an assigned one. It is a string if the server turned the assigned id into a string: the
+/// client would get that without Kennel, too.
+fn in_same_form<'i>(assigned: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
     match assigned.bytes().starts_with(b"\"") && !id.starts_with(b"\"") {
         true => Cow::Owned([b"\"", id, b"\""].concat()),
         false => Cow::Borrowed(id),

@@ -19,7 +19,7 @@ pub(super) struct Handshake {
     pub(super) by: Option<ClientId>,
     /// Whether the server received `initialized`.
     pub(super) confirmed: bool,
-    /// Which lists the server announces changes of.
+    /// The lists whose changes the server announces.
     pub(super) tools: bool,
     pub(super) prompts: bool,
     pub(super) resources: bool,

@@ -55,7 +55,7 @@ impl Level {
         (Level::Emergency, "emergency"),
     ];
 
-    fn named(name: &str) -> Option<Level> {
+    fn from_name(name: &str) -> Option<Level> {
         let found = Level::ALL.iter().find(|(_, known)| *known == name);
         found.map(|(level, _)| *level)
     }
@@ -76,7 +76,7 @@ impl Mux {
             Some(params) => params.member("level")?,
             None => None,
         };
-        let named = place.and_then(|it| Level::named(&it.string()?));
+        let named = place.and_then(|it| Level::from_name(&it.string()?));
         let (Some(place), Some(level)) = (place, named) else {
             if self.class.is_shared() {
                 // Some servers accept `"DEBUG"` or `["debug"]` as `"debug"`, for all clients.
@@ -90,7 +90,7 @@ impl Mux {
         };
         refuse_other_members(request, "level", self.class.is_shared())?;
         let before = self.client(from.client).level.replace(level);
-        let wanted = self.most_verbose().expect("somebody set one");
+        let wanted = self.most_verbose_level().expect("somebody set one");
         if self.levels.at_server == Some(wanted) {
             match self.levels.call {
                 Some(assigned) => self.calls.join(assigned, waiter(from, request)),
@@ -147,7 +147,7 @@ impl Mux {
 
     /// Sets the server's level if a client that joined or left changes it.
     pub(super) fn update_server_level(&mut self) {
-        let (Some(there), Some(wanted)) = (self.levels.at_server, self.most_verbose()) else {
+        let (Some(there), Some(wanted)) = (self.levels.at_server, self.most_verbose_level()) else {
             return;
         };
         if there != wanted {
@@ -162,7 +162,7 @@ impl Mux {
         }
     }
 
-    fn most_verbose(&self) -> Option<Level> {
+    fn most_verbose_level(&self) -> Option<Level> {
         let counts = self
             .clients
             .values()
@@ -176,7 +176,7 @@ impl Mux {
     pub(super) fn log_audience(&self, notification: &Notification<'_>) -> Vec<ClientId> {
         let params = notification.params;
         let level = params.and_then(|it| it.member("level").ok().flatten());
-        let level = level.and_then(|it| Level::named(&it.string()?));
+        let level = level.and_then(|it| Level::from_name(&it.string()?));
         let wants = |client: &ClientId| match (level, self.levels.at_server) {
             (Some(level), Some(_)) => self
                 .clients
@@ -185,6 +185,6 @@ impl Mux {
             // No client set a level, or the message has no known level.
             (_, None) | (None, _) => true,
         };
-        self.audience().into_iter().filter(wants).collect()
+        self.recipients().into_iter().filter(wants).collect()
     }
 }

@@ -54,9 +54,9 @@ pub(super) struct Lists {
 struct CachedList {
     key: ListKey,
     answer: KeptMessage,
-    /// `None`: until the server announces a change.
+    /// When it expires. `None`: when the server announces a change.
     until: Option<Moment>,
-    /// The session that it is valid for. `None`: all.
+    /// The session that may use it. `None`: all sessions.
     only: Option<Arc<str>>,
 }
 
@@ -70,7 +70,7 @@ impl List {
     /// Maximum bytes of a request that may share a response.
     const MAX_LINE: usize = 16 * 1024;
     /// Minimum bytes of a cached response that is not copied while the daemon is short of memory.
-    const LONG: usize = 64 * 1024;
+    const LONG_RESPONSE: usize = 64 * 1024;
 
     pub(super) fn of(method: &str) -> Option<List> {
         match method {
@@ -95,9 +95,9 @@ impl List {
 
 impl Lists {
     /// Maximum number of cached responses: requests of the modern era may all differ.
-    const KEPT: usize = 64;
+    const MAX_CACHED: usize = 64;
     /// Maximum bytes of them.
-    const KEPT_BYTES: usize = 8 << 20;
+    const MAX_CACHED_BYTES: usize = 8 << 20;
 
     fn answer(&mut self, key: &ListKey, session: &Arc<str>, now: Moment) -> Option<&KeptMessage> {
         self.kept
@@ -108,13 +108,13 @@ impl Lists {
         self.kept.iter().find(fits).map(|entry| &entry.answer)
     }
 
-    fn keep(&mut self, entry: CachedList) {
+    fn cache(&mut self, entry: CachedList) {
         self.kept
             .retain(|old| old.key != entry.key || old.only != entry.only);
         self.kept.push_back(entry);
         let bytes =
             |kept: &VecDeque<CachedList>| kept.iter().map(|it| it.answer.len()).sum::<usize>();
-        while self.kept.len() > Lists::KEPT || bytes(&self.kept) > Lists::KEPT_BYTES {
+        while self.kept.len() > Lists::MAX_CACHED || bytes(&self.kept) > Lists::MAX_CACHED_BYTES {
             self.kept.pop_front();
         }
     }
@@ -175,7 +175,7 @@ impl Mux {
         let session = self.client(from.client).session.clone();
         let is_short_of_memory = self.is_short_of_memory;
         if let Some(kept) = self.lists.answer(&key, &session, from.now) {
-            if is_short_of_memory && kept.len() >= List::LONG {
+            if is_short_of_memory && kept.len() >= List::LONG_RESPONSE {
                 // The server is not read while its clients have much to read, so memory stays bounded.
                 self.forward(from, request, Kind::Plain, Lane::Of(from.client), None)?;
                 return Ok(());
@@ -280,7 +280,7 @@ impl Mux {
             && let Some(entry) = self.cache_entry(call, key, raw, id, &result, now)
             && current
         {
-            self.lists.keep(entry);
+            self.lists.cache(entry);
         }
     }
 
@@ -354,7 +354,7 @@ impl Mux {
 
     /// The clients that wait for a response to `server/discover`.
     pub(super) fn discover_waiters(&self) -> Vec<(ClientId, Option<u64>, Vec<u8>)> {
-        let probes = self.calls.asked().filter(|call| match &call.kind {
+        let probes = self.calls.client_calls().filter(|call| match &call.kind {
             Kind::Discover | Kind::OddDiscover => true,
             Kind::List(key) => key.list == List::Discover,
             _ => false,

@@ -100,7 +100,7 @@ impl Default for MuxPolicy {
 
 /// Minimum bytes of a line, or of a message of a batch, that goes to several clients as one [`Output::ToClients`]. A
 /// copy for each client would multiply the memory.
-pub const SHARED_FROM: usize = 64 * 1024;
+pub const MIN_SHARED_BYTES: usize = 64 * 1024;
 
 /// An action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,7 +115,7 @@ pub enum Output {
 
     /// Write this line to a client.
     ToClient {
-        /// Which one.
+        /// The client.
         client: ClientId,
         /// Without the newline.
         line: Owned,
@@ -123,7 +123,7 @@ pub enum Output {
 
     /// Write this line to several clients: a long notification, or one message of a long batch.
     ToClients {
-        /// Which ones: at least two.
+        /// The clients: at least two.
         clients: Vec<ClientId>,
         /// Without the newline.
         line: Owned,
@@ -132,7 +132,7 @@ pub enum Output {
     /// Tell this client to use a dedicated server, because it cannot share this one any more. The mux has removed it
     /// and produces no more lines for it.
     Dismiss {
-        /// Which one.
+        /// The client.
         client: ClientId,
         /// Its requests that the server never received.
         unsent: Vec<Key>,
@@ -242,7 +242,7 @@ struct Client {
     roots: Option<String>,
 }
 
-/// The sessions that ever joined: the first one, and whether there were several.
+/// The sessions that ever joined: the first one, and whether there were more.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sessions {
     first: Option<Arc<str>>,
@@ -250,8 +250,8 @@ struct Sessions {
 }
 
 impl Sessions {
-    /// The session, if only one ever joined.
-    fn only(&self) -> Option<Arc<str>> {
+    /// The session, if all clients belonged to the same one.
+    fn only_session(&self) -> Option<Arc<str>> {
         match self.several {
             true => None,
             false => self.first.clone(),
@@ -367,7 +367,7 @@ impl Mux {
         self.is_short_of_memory = is_short;
     }
 
-    /// From now on a line that starts a legacy session is not handled while the server has not confirmed that it is modern:
+    /// From now on a line that starts a legacy session is not handled until the server has confirmed that it is modern:
     /// [`handle_client_line`](Self::handle_client_line) returns `false`.
     pub fn return_legacy_sessions(&mut self) {
         self.returns_legacy_sessions = true;
@@ -490,7 +490,7 @@ impl Mux {
 
     /// The clients that get notifications for all: those that completed their handshake. Before the first has, the
     /// client that started it.
-    fn audience(&self) -> Vec<ClientId> {
+    fn recipients(&self) -> Vec<ClientId> {
         let legacy = self.class.is_shared() && self.class.era() == Era::Legacy;
         let gets_messages = |client: &ClientId| match (legacy, self.handshake.confirmed) {
             (false, _) => true,
@@ -537,7 +537,7 @@ impl Mux {
         clients: impl IntoIterator<Item = ClientId>,
         raw: &RawMessage<'_>,
     ) {
-        if raw.line_length() < SHARED_FROM {
+        if raw.line_length() < MIN_SHARED_BYTES {
             for client in clients {
                 self.send_edited(client, raw, &[]);
             }

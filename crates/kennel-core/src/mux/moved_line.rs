@@ -105,7 +105,7 @@ impl Mux {
         edits: &[raw_message::PartEdit<'_>],
     ) {
         let line = Owned::default();
-        match self.moves_line(raw, edits) {
+        match self.can_move_line(raw, edits) {
             true => self.out.push_back(Output::ToServer { lane, line }),
             false => self.send_to_server(lane, raw.with(edits)),
         }
@@ -119,7 +119,7 @@ impl Mux {
         edits: &[raw_message::PartEdit<'_>],
     ) {
         let line = Owned::default();
-        match self.clients.contains_key(&client) && self.moves_line(raw, edits) {
+        match self.clients.contains_key(&client) && self.can_move_line(raw, edits) {
             true => self.out.push_back(Output::ToClient { client, line }),
             false => self.send_to_client(client, raw.with(edits)),
         }
@@ -127,7 +127,7 @@ impl Mux {
 
     /// Sends a message to several clients as one line.
     pub(super) fn send_as_one_line(&mut self, clients: Vec<ClientId>, raw: &RawMessage<'_>) {
-        let line = match self.moves_line(raw, &[]) {
+        let line = match self.can_move_line(raw, &[]) {
             true => Owned::default(),
             false => raw.with(&[]).into(),
         };
@@ -135,7 +135,7 @@ impl Mux {
     }
 
     /// Whether the next action can get the line itself; then it is filled in later.
-    fn moves_line(&mut self, raw: &RawMessage<'_>, edits: &[raw_message::PartEdit<'_>]) -> bool {
+    fn can_move_line(&mut self, raw: &RawMessage<'_>, edits: &[raw_message::PartEdit<'_>]) -> bool {
         let is_it = |moved: &&mut MovedLine| moved.place == place_of(raw.bytes());
         let Some(moved) = self.moved_line.as_mut().filter(is_it) else {
             return false;

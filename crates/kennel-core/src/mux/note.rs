@@ -56,7 +56,7 @@ pub enum Note {
 pub enum Unaddressed {
     /// Progress of a request that is not in flight.
     Progress,
-    /// A log message while not exactly one request wants log messages.
+    /// A log message although the server works on no request that wants log messages, or on several.
     Log,
     /// A notification of a subscription that is not open.
     Subscription,
@@ -71,7 +71,7 @@ pub enum Unaddressed {
 /// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// One of the clients.
+    /// A client.
     Client(ClientId),
     /// The server.
     Server,

@@ -1,4 +1,4 @@
-//! One message as received, and the same message with edits.
+//! A message as received, and the same message with edits.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl<'a> RawMessage<'a> {
         }
     }
 
-    /// One element of a batch whose line has this many bytes.
+    /// An element of a batch whose line has this many bytes.
     pub(super) fn member(member: &Member<'a>, line_length: usize) -> RawMessage<'a> {
         RawMessage {
             bytes: member.whole.bytes(),
@@ -74,7 +74,7 @@ impl<'a> RawMessage<'a> {
     }
 }
 
-/// One message of a client, with its sender, batch and time.
+/// A message of a client, with its sender, batch and time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientMessage<'a> {
     pub(super) client: ClientId,

@@ -87,7 +87,7 @@ pub(super) fn refuse_other_members(
     }
 }
 
-/// To a client: the task belongs to another session, or does not exist.
+/// The error for a client: the task belongs to another session, or does not exist.
 pub(super) fn no_such_task(id: &[u8]) -> Vec<u8> {
     error_reply(id, INVALID_PARAMS, "no such task", None)
 }
@@ -98,13 +98,13 @@ impl std::convert::From<Malformed> for Refused {
     }
 }
 
-/// To a client: the server exited on `server/discover`.
+/// The error for a client: the server exited on `server/discover`.
 pub(super) fn ended_on_discover(id: &[u8]) -> Vec<u8> {
     let message = "the server exited on server/discover, so it does not support it";
     error_reply(id, METHOD_NOT_FOUND, message, None)
 }
 
-/// To the server: no client has the roots capability.
+/// The error for the server: no client has the roots capability.
 pub(super) fn no_roots(id: &[u8]) -> Vec<u8> {
     error_reply(id, METHOD_NOT_FOUND, "the client has no roots", None)
 }
@@ -112,33 +112,34 @@ pub(super) fn no_roots(id: &[u8]) -> Vec<u8> {
 /// Maximum bytes of a `roots/list` request of the server. It is stored, because another client may have to answer it.
 pub(super) const ROOTS_LIST_LIMIT: usize = 64 * 1024;
 
-/// To the server: its `roots/list` is longer than [`ROOTS_LIST_LIMIT`].
+/// The error for the server: the response to `roots/list` is longer than [`ROOTS_LIST_LIMIT`].
 pub(super) fn long_roots_list(id: &[u8]) -> Vec<u8> {
-    let message = format!("roots/list is longer than {ROOTS_LIST_LIMIT} bytes: send less");
+    let message =
+        format!("the response to roots/list is longer than {ROOTS_LIST_LIMIT} bytes: shorten it");
     error_reply(id, reply::INVALID_REQUEST, &message, None)
 }
 
-/// To the server: the client that had to answer is gone.
+/// The error for the server: the client that had to answer is gone.
 pub(super) fn client_gone(id: &[u8]) -> Vec<u8> {
     let data = format!(r#"{{"reason":"{CLIENT_GONE}"}}"#);
-    let message = "the client this is for is gone";
+    let message = "the client of this request is gone";
     error_reply(id, reply::INTERNAL_ERROR, message, Some(&data))
 }
 
-/// To the server: the request could be for several clients.
+/// The error for the server: the request could be for several clients.
 pub(super) fn ambiguous_client(id: &[u8]) -> Vec<u8> {
     let data = format!(r#"{{"reason":"{AMBIGUOUS_CLIENT}"}}"#);
     let message = "several clients share this server, and this request could be for any of them";
     error_reply(id, reply::INTERNAL_ERROR, message, Some(&data))
 }
 
-/// To the server: the client's response names a task of another session.
+/// The error for the server: the client's response names a task of another session.
 pub(super) fn answer_to_foreign_task(id: &[u8]) -> Vec<u8> {
     let message = "the client's response names a task of another session";
     error_reply(id, INVALID_PARAMS, message, None)
 }
 
-/// To the server: cancels a call of a client that is gone.
-pub(super) fn abandoned(assigned: u64) -> Vec<u8> {
+/// The notification to the server that cancels a call of a client that is gone.
+pub(super) fn cancel_call(assigned: u64) -> Vec<u8> {
     reply::cancelled(assigned.to_string().as_bytes(), CLIENT_GONE)
 }

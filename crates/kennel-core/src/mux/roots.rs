@@ -45,7 +45,7 @@ fn are_same(one: &str, other: &str) -> bool {
 /// Maximum bytes of a client's roots that are compared.
 const ROOTS_LIMIT: usize = 1 << 20;
 
-const DIFFERENT: &str = "its roots differ from those of the other clients";
+const ROOTS_DIFFER: &str = "its roots differ from those of the other clients";
 
 impl Mux {
     pub(super) fn roots_from_server(&mut self, line: KeptMessage, server: ServerId, now: Moment) {
@@ -78,8 +78,8 @@ impl Mux {
         self.send_to_client(client, line.with_id(shown.to_string().as_bytes()));
     }
 
-    /// The only client that the server works for. If there are several or none: the client that sent `initialize`, if
-    /// it is initialized; else another client that is.
+    /// The only client that the server works for. If there are several or none: the client that sent `initialize`, if it
+    /// is initialized; otherwise another initialized client.
     fn roots_client(&self) -> Option<ClientId> {
         let answers =
             |client: &ClientId| self.clients.get(client).is_some_and(|it| !it.input_closed);
@@ -169,7 +169,7 @@ impl Mux {
                 self.server_requests
                     .open(client, About::Roots(Some(line)), Some(server));
             }
-            self.dismiss(client, DIFFERENT);
+            self.dismiss(client, ROOTS_DIFFER);
             return;
         }
         if let Some(server) = server {
@@ -178,8 +178,11 @@ impl Mux {
                 self.send_to_server(Lane::Of(client), answer);
             } else {
                 let line = line.unwrap_or_else(|| KeptMessage::new(&from.raw, id));
-                self.server_requests
-                    .open(client, About::RootsTold { line, answer }, Some(server));
+                self.server_requests.open(
+                    client,
+                    About::RootsAnswered { line, answer },
+                    Some(server),
+                );
                 if self.roots.reference.is_none() || alone {
                     self.roots.reference = Some(told);
                     self.dismiss_different(client);
@@ -245,7 +248,7 @@ impl Mux {
         let different = different.map(|(client, _)| *client);
         let different: Vec<_> = different.filter(|client| *client != roots_client).collect();
         for client in different {
-            self.dismiss(client, DIFFERENT);
+            self.dismiss(client, ROOTS_DIFFER);
         }
     }
 

@@ -45,7 +45,7 @@ impl ServerRequest {
     fn bytes(&self) -> usize {
         let line = match &self.about {
             About::Roots(Some(line)) => line.len(),
-            About::RootsTold { line, answer } => line.len() + answer.len(),
+            About::RootsAnswered { line, answer } => line.len() + answer.len(),
             About::Roots(None) | About::Other => 0,
         };
         line + self.server.as_ref().map_or(0, |server| server.raw.len())
@@ -66,7 +66,8 @@ pub(super) enum About {
     Roots(Option<KeptMessage>),
     /// `roots/list` that a client has answered. The server gets the response when all clients that it works for are
     /// known to have the same roots.
-    RootsTold {
+    #[serde(rename = "RootsTold")]
+    RootsAnswered {
         line: KeptMessage,
         #[serde(with = "text_of_bytes")]
         answer: Vec<u8>,
@@ -186,7 +187,7 @@ impl ServerRequests {
     /// Removes the request that this client answers. `None`: it has no such request.
     pub(super) fn answer(&mut self, client: ClientId, assigned: i64) -> Option<ServerRequest> {
         let ask = self.open.get(&assigned)?;
-        if ask.client != client || matches!(ask.about, About::RootsTold { .. }) {
+        if ask.client != client || matches!(ask.about, About::RootsAnswered { .. }) {
             return None;
         }
         self.close(assigned)
@@ -200,13 +201,13 @@ impl ServerRequests {
             None => self.by_server[only_same_number(&self.by_server, key, |_| true)?],
         };
         let ask = self.close(assigned)?;
-        let is_answered = matches!(ask.about, About::RootsTold { .. });
+        let is_answered = matches!(ask.about, About::RootsAnswered { .. });
         Some((!is_answered).then_some((ask.client, assigned)))
     }
 
     /// Roots responses that the server has not received yet, and their clients.
     pub(super) fn answered_roots(&self) -> Vec<(i64, ClientId)> {
-        let told = |ask: &ServerRequest| matches!(ask.about, About::RootsTold { .. });
+        let told = |ask: &ServerRequest| matches!(ask.about, About::RootsAnswered { .. });
         let told = self.open.iter().filter(|(_, ask)| told(ask));
         told.map(|(assigned, ask)| (*assigned, ask.client))
             .collect()
@@ -216,7 +217,7 @@ impl ServerRequests {
     pub(super) fn take_answered_roots(&mut self, assigned: i64) -> Option<(Vec<u8>, ServerId)> {
         let ask = self.close(assigned)?;
         match (ask.about, ask.server) {
-            (About::RootsTold { answer, .. }, Some(server)) => Some((answer, server)),
+            (About::RootsAnswered { answer, .. }, Some(server)) => Some((answer, server)),
             _ => None,
         }
     }
@@ -224,7 +225,10 @@ impl ServerRequests {
     /// Whether a `roots/list` of the server is in flight, answered by a client or not.
     pub(super) fn has_roots_requests(&self) -> bool {
         let is_one = |ask: &ServerRequest| {
-            matches!(ask.about, About::Roots(Some(_)) | About::RootsTold { .. })
+            matches!(
+                ask.about,
+                About::Roots(Some(_)) | About::RootsAnswered { .. }
+            )
         };
         self.open.values().any(is_one)
     }
@@ -236,7 +240,7 @@ impl ServerRequests {
         for assigned in self.open.keys().copied().collect::<Vec<_>>() {
             let is_told = match self.open[&assigned].about {
                 About::Roots(Some(_)) => false,
-                About::RootsTold { .. } => true,
+                About::RootsAnswered { .. } => true,
                 About::Roots(None) | About::Other => continue,
             };
             let Some(ask) = self.close(assigned) else {
@@ -343,14 +347,14 @@ impl Mux {
             method => match self.recipient(request, method) {
                 Recipient::One(client) => {
                     let params = request.params;
-                    let token = params.map(|it| it.at_if_any(&["_meta", "progressToken"]));
+                    let token = params.map(|it| it.search_at(&["_meta", "progressToken"]));
                     if let Some(Ok(Some(token))) = token
                         && token.bytes().len() <= reply::NAME_LIMIT
                         && let Some(token) = token.key()
                     {
                         self.server_requests.remember_token(token, client);
                     }
-                    let elicitation = params.map(|it| it.at_if_any(&["elicitationId"]));
+                    let elicitation = params.map(|it| it.search_at(&["elicitationId"]));
                     if let Some(Ok(Some(id))) = elicitation
                         && let Some(id) = id.string()
                         && id.len() <= reply::NAME_LIMIT
@@ -384,7 +388,7 @@ impl Mux {
         let candidates = self.candidates();
         match (candidates.len(), candidates.first()) {
             (0, _) if self.handshake.is_in_flight() => self.one_or_gone(self.handshake.by),
-            (0, _) => match self.sessions.only() {
+            (0, _) => match self.sessions.only_session() {
                 Some(session) => self.one_or_gone(self.client_of(&session)),
                 None => Recipient::Ambiguous,
             },
@@ -469,7 +473,7 @@ impl Mux {
     /// those with a task that has not ended. `None` stands for all clients that are gone.
     pub(super) fn candidates(&self) -> BTreeSet<Option<ClientId>> {
         let mut candidates = BTreeSet::new();
-        for call in self.calls.asked() {
+        for call in self.calls.client_calls() {
             match (&call.kind, &call.session) {
                 (Kind::Initialize | Kind::LateInitialize, _) => {}
                 (_, Some(session)) if call.waiters.is_empty() => {
@@ -511,7 +515,7 @@ impl Mux {
             return;
         };
         if let Outcome::Result(result) = response.outcome
-            && let Ok(Some(task)) = result.at_if_any(&["task", "taskId"])
+            && let Ok(Some(task)) = result.search_at(&["task", "taskId"])
             && let Some(task) = task.string()
             && task.len() <= reply::NAME_LIMIT
         {
@@ -537,7 +541,7 @@ impl Mux {
         for ask in self.server_requests.leave(client) {
             match (ask.about, ask.server) {
                 (_, None) => {}
-                (About::Roots(Some(line)) | About::RootsTold { line, .. }, Some(server)) => {
+                (About::Roots(Some(line)) | About::RootsAnswered { line, .. }, Some(server)) => {
                     self.ask_for_roots(line, server)
                 }
                 (About::Roots(None) | About::Other, Some(server)) => {

@@ -37,9 +37,9 @@ pub(super) struct Subscriptions {
 }
 
 /// Maximum requests in flight that end subscriptions of clients that left: other clients wait for the server meanwhile.
-const MOST_ENDING: usize = 64;
+const MAX_ENDING_REQUESTS: usize = 64;
 /// Maximum bytes of subscriptions that wait to be ended. The server keeps those beyond it, and its updates are dropped.
-const TO_END_LIMIT: usize = 4 << 20;
+const MAX_TO_END_BYTES: usize = 4 << 20;
 
 /// Memory of a subscription besides its URI.
 const OVERHEAD: usize = 256;
@@ -67,9 +67,9 @@ impl Subscriptions {
 
     /// Ends a subscription of a client that left when its turn comes. `spelled`: the URI as the server received it, if that
     /// differs.
-    fn end_later(&mut self, uri: &str, spelled: Option<String>) {
+    fn queue_end(&mut self, uri: &str, spelled: Option<String>) {
         let bytes = OVERHEAD + uri.len() + spelled.as_ref().map_or(0, String::len);
-        if self.to_end_bytes + bytes <= TO_END_LIMIT
+        if self.to_end_bytes + bytes <= MAX_TO_END_BYTES
             && self.to_end.insert(uri.to_owned(), spelled).is_none()
         {
             self.to_end_bytes += bytes;
@@ -77,7 +77,7 @@ impl Subscriptions {
     }
 
     /// Does not end it after all: a client wants it again.
-    fn keep(&mut self, uri: &str) {
+    fn cancel_end(&mut self, uri: &str) {
         if let Some(spelled) = self.to_end.remove(uri) {
             self.to_end_bytes -= OVERHEAD + uri.len() + spelled.map_or(0, |it| it.len());
         }
@@ -85,7 +85,7 @@ impl Subscriptions {
 
     /// The next subscription that the server is to be asked to end now.
     fn next_to_end(&mut self) -> Option<String> {
-        if self.ending >= MOST_ENDING {
+        if self.ending >= MAX_ENDING_REQUESTS {
             return None;
         }
         let (uri, spelled) = self.to_end.pop_first()?;
@@ -104,7 +104,7 @@ impl Subscriptions {
         *self.bytes.entry(client).or_default() += uri.len() + OVERHEAD;
     }
 
-    fn discount(&mut self, client: ClientId, uri: &str) {
+    fn subtract(&mut self, client: ClientId, uri: &str) {
         if let Some(bytes) = self.bytes.get_mut(&client) {
             *bytes = bytes.saturating_sub(uri.len() + OVERHEAD);
             if *bytes == 0 {
@@ -113,12 +113,12 @@ impl Subscriptions {
         }
     }
 
-    /// Removes a client from a subscription. `None`: it was not subscribed. Else whether other clients are.
+    /// Removes a client from a subscription. Returns whether other clients are subscribed; `None` if this client was not.
     fn drop_client(&mut self, client: ClientId, uri: &str) -> Option<bool> {
         let subscription = self.by_uri.get_mut(uri)?;
         subscription.wanted_by.remove(&client)?;
         let others = !subscription.wanted_by.is_empty();
-        self.discount(client, uri);
+        self.subtract(client, uri);
         Some(others)
     }
 
@@ -126,7 +126,7 @@ impl Subscriptions {
     fn remove(&mut self, uri: &str) {
         if let Some(gone) = self.by_uri.remove(uri) {
             for client in gone.wanted_by.into_keys() {
-                self.discount(client, uri);
+                self.subtract(client, uri);
             }
         }
     }
@@ -146,7 +146,7 @@ impl Subscriptions {
     /// and `file:///a/` are parents of `file:///a/b`; `file:///ab` is not. `file:///` and `https://host` are not
     /// either: they name no resource. A URI may be a secret of its subscriber, so no other client is notified, and a
     /// subscription covers children only once the server has accepted it.
-    pub(super) fn audience(&self, uri: &str) -> BTreeSet<ClientId> {
+    pub(super) fn recipients(&self, uri: &str) -> BTreeSet<ClientId> {
         let uri = &*normalize(uri);
         if let Some(exact) = self.by_uri.get(uri) {
             return exact.wanted_by.keys().copied().collect();
@@ -292,14 +292,14 @@ impl Mux {
             let kind = Kind::Subscribe(uri.clone());
             let forwarded = self.forward(from, request, kind, Lane::Front, None);
             let assigned = forwarded.inspect_err(|_| {
-                self.subscriptions.discount(from.client, &uri);
+                self.subscriptions.subtract(from.client, &uri);
             })?;
             let subscription = Subscription {
                 call: Some(assigned),
                 wanted_by: BTreeMap::from([(from.client, BTreeSet::from([key]))]),
                 spelled: (spelled != uri).then_some(spelled),
             };
-            self.subscriptions.keep(&uri);
+            self.subscriptions.cancel_end(&uri);
             self.subscriptions.by_uri.insert(uri, subscription);
             return Ok(());
         };
@@ -341,7 +341,7 @@ impl Mux {
         Ok(())
     }
 
-    /// The URI of a request and its position. `None`: it has none, and the server is not shared.
+    /// The URI of a request and its position. `None`: the request has no URI, and the server is not shared.
     fn uri<'a>(&self, request: &Request<'a>) -> Result<Option<(Part<'a>, String)>, Refused> {
         let uri = match request.params {
             Some(params) => params.member("uri")?,
@@ -417,11 +417,11 @@ impl Mux {
         }
         let spelled = self.subscriptions.spelled(uri);
         self.subscriptions.remove(uri);
-        self.subscriptions.end_later(uri, spelled);
+        self.subscriptions.queue_end(uri, spelled);
         self.end_subscriptions();
     }
 
-    /// The server answered a request of ours that ends a subscription.
+    /// Handles the response to a request of the mux that ended a subscription.
     pub(super) fn own_unsubscribe_answered(&mut self) {
         // A request of an older build was not counted.
         self.subscriptions.ending = self.subscriptions.ending.saturating_sub(1);

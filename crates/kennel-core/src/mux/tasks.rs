@@ -61,8 +61,8 @@ impl Tasks {
                 .by_id
                 .iter()
                 .max_by_key(|(_, it)| (counts[&it.session], it.ended, Reverse(it.order)));
-            let id = oldest.expect("there are many").0.clone();
-            let oldest = self.by_id.remove(&id).expect("it is there");
+            let id = oldest.expect("there is more than one task").0.clone();
+            let oldest = self.by_id.remove(&id).expect("the task exists");
             self.forget(&oldest);
         }
     }
@@ -210,7 +210,7 @@ impl Mux {
         session: &Arc<str>,
         token: Option<(AssignedId, Vec<u8>)>,
     ) {
-        let nested = result.at_if_any(&["task", "taskId"]).ok().flatten();
+        let nested = result.search_at(&["task", "taskId"]).ok().flatten();
         let (task, id) = match (nested, self.class.era()) {
             (Some(id), _) => (result.member("task").ok().flatten(), id),
             (None, Era::Modern) if let Some(id) = id_of_task_result(result) => (Some(*result), id),
@@ -304,7 +304,7 @@ impl Mux {
     /// rely on it.
     pub(super) fn task_status(&mut self, raw: &RawMessage<'_>, notification: &Notification<'_>) {
         let owner = self.task_owner(notification).cloned();
-        let owner = owner.or_else(|| self.sessions.only());
+        let owner = owner.or_else(|| self.sessions.only_session());
         match owner.and_then(|session| self.client_of(&session)) {
             Some(client) => self.send_to_client(client, raw.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Task)),
@@ -343,7 +343,7 @@ pub(super) fn related_task(params: Option<Part<'_>>) -> Result<Option<Part<'_>>,
     let Some(params) = params else {
         return Ok(None);
     };
-    let Some(related) = params.at_if_any(&["_meta", RELATED_TASK])? else {
+    let Some(related) = params.search_at(&["_meta", RELATED_TASK])? else {
         return Ok(None);
     };
     Ok(Some(related.member("taskId")?.unwrap_or(related)))
@@ -356,7 +356,7 @@ pub(super) fn is_task_status(method: &str) -> bool {
 
 /// The task id, if a result of the modern era is a task.
 fn id_of_task_result<'a>(result: &Part<'a>) -> Option<Part<'a>> {
-    let id = result.at_if_any(&["taskId"]).ok()??;
+    let id = result.search_at(&["taskId"]).ok()??;
     let kind = result.member("resultType").ok()?;
     let is_task = kind.is_none_or(|kind| kind.string().as_deref() == Some("task"));
     is_task.then_some(id)

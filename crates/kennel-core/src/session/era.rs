@@ -1,35 +1,35 @@
-//! Which protocol era the server has shown: learned from the app's first request, never asked for.
+//! The protocol era of the server. It is learned from the app's first request, and never probed.
 
 use crate::message::{Key, Message, Outcome};
 use crate::mux::{Opening, opening};
 
-/// RequestKind the first request has shown.
+/// The era that the first request has shown.
 #[derive(Debug, Default)]
 pub(super) enum EraSeen {
     /// No request yet.
     #[default]
-    Nothing,
+    NoRequest,
     /// Its response will show it. The refusal of a probe does, too.
     Asked {
         key: Key,
         is_probe: bool,
     },
-    Told(bool),
+    Known(bool),
     /// It shows nothing.
-    Untold,
+    Undetermined,
 }
 
 impl EraSeen {
     /// Records a request of the app.
     pub(super) fn asked(&mut self, message: &Message<'_>) {
-        if !matches!(self, EraSeen::Nothing) {
+        if !matches!(self, EraSeen::NoRequest) {
             return;
         }
         let Some(key) = message.id().map(|id| id.key()) else {
             return;
         };
         *self = match opening(message) {
-            Opening::Ping => EraSeen::Nothing,
+            Opening::Ping => EraSeen::NoRequest,
             Opening::Probe => EraSeen::Asked {
                 key,
                 is_probe: true,
@@ -38,7 +38,7 @@ impl EraSeen {
                 key,
                 is_probe: false,
             },
-            Opening::Legacy(_) | Opening::Unclear => EraSeen::Untold,
+            Opening::Legacy(_) | Opening::Unclear => EraSeen::Undetermined,
         };
     }
 
@@ -48,22 +48,22 @@ impl EraSeen {
             && key == answered
         {
             *self = match (outcome, is_probe) {
-                (Outcome::Result(_), true) => EraSeen::Told(true),
+                (Outcome::Result(_), true) => EraSeen::Known(true),
                 // Some legacy servers answer every request with a result; only modern ones have this member.
                 (Outcome::Result(result), false) => match result.member("resultType") {
-                    Ok(Some(_)) => EraSeen::Told(true),
-                    Ok(None) | Err(_) => EraSeen::Untold,
+                    Ok(Some(_)) => EraSeen::Known(true),
+                    Ok(None) | Err(_) => EraSeen::Undetermined,
                 },
-                (Outcome::Error(_), true) => EraSeen::Told(false),
-                (Outcome::Error(_), false) => EraSeen::Untold,
+                (Outcome::Error(_), true) => EraSeen::Known(false),
+                (Outcome::Error(_), false) => EraSeen::Undetermined,
             };
         }
     }
 
     pub(super) fn is_modern(&self) -> Option<bool> {
         match self {
-            EraSeen::Told(modern) => Some(*modern),
-            EraSeen::Nothing | EraSeen::Asked { .. } | EraSeen::Untold => None,
+            EraSeen::Known(modern) => Some(*modern),
+            EraSeen::NoRequest | EraSeen::Asked { .. } | EraSeen::Undetermined => None,
         }
     }
 }

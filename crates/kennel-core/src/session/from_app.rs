@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::message::repair::{RecoveredFields, without_prefix};
 use crate::message::reply::INITIALIZE_LIMIT;
 use crate::message::{
-    Batch, Id, Key, LONGEST_ID, Line, Malformed, Message, Notification, Request, Response,
+    Batch, Id, Key, Line, MAX_ID, Malformed, Message, Notification, Request, Response,
 };
 
 use crate::note::LineNote;
@@ -18,7 +18,7 @@ use super::note::{Note, Side};
 use super::server_requests::AppId;
 use super::{Phase, Session, Verdict, reply};
 
-/// What to do with one message of the app.
+/// The action for a message of the app.
 enum AppAction {
     /// Send it to the upstream, or queue it.
     Send,
@@ -98,7 +98,7 @@ impl Session {
     }
 
     fn dispatch(&mut self, line: &[u8], message: &Message<'_>, action: AppAction) -> Verdict {
-        let clear = self.forwards_at_once();
+        let clear = self.can_forward_now();
         let ahead = match action {
             AppAction::Drop => return Verdict::Drop,
             AppAction::Send | AppAction::SendNow if clear => return Verdict::Forward,
@@ -117,7 +117,7 @@ impl Session {
 
     /// Splits a batch into messages that are queued and messages for this upstream only.
     fn batch_from_app(&mut self, line: &[u8], batch: &Batch<'_>) -> Verdict {
-        let clear = self.forwards_at_once();
+        let clear = self.can_forward_now();
         let mut untouched = true;
         let mut send_now = Vec::new();
         let mut queued = Vec::new();
@@ -222,7 +222,7 @@ impl Session {
         if request.method.is("initialize") && !in_batch {
             return self.initialize_from_app(line, request, key);
         }
-        let stage = match self.forwards_at_once() {
+        let stage = match self.can_forward_now() {
             true => Stage::Sent,
             false => Stage::Queued(self.queue.next_position()),
         };
@@ -289,7 +289,7 @@ impl Session {
 
     fn cancel_from_app(&mut self, id: &Id<'_>) -> AppAction {
         // No request has such an id, and its key would be as long.
-        if id.raw().len() > LONGEST_ID {
+        if id.raw().len() > MAX_ID {
             self.notes.push(Note::LongCancel);
             return AppAction::Drop;
         }

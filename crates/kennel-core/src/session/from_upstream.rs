@@ -17,7 +17,7 @@ use super::note::{Note, Side};
 use super::server_requests::AppId;
 use super::{Phase, Session, Verdict, reply};
 
-/// What to do with one message of the upstream.
+/// The action for a message of the upstream.
 enum UpstreamAction {
     /// Send it to the app.
     Pass,
@@ -54,7 +54,7 @@ impl Session {
         if verdict == Verdict::Abandon {
             self.handle_upstream_lost(reply::SERVER_RESTARTED, Unsent::Nothing);
         }
-        self.queue_behind_others(line, verdict)
+        self.queue_in_order(line, verdict)
     }
 
     fn message_from_upstream(&mut self, line: &[u8], message: &Message<'_>) -> Verdict {
@@ -170,7 +170,7 @@ impl Session {
     }
 
     /// Queues a line for the app behind the lines that are queued already.
-    fn queue_behind_others(&mut self, line: &[u8], verdict: Verdict) -> Verdict {
+    fn queue_in_order(&mut self, line: &[u8], verdict: Verdict) -> Verdict {
         if self.to_app.is_empty() {
             return verdict;
         }
@@ -237,7 +237,7 @@ impl Session {
             self.reply_to_server(reply::too_many(id.raw()));
             return UpstreamAction::Drop;
         }
-        pass_as(&id, self.server_requests.ask(&id, key))
+        forward_as(&id, self.server_requests.ask(&id, key))
     }
 
     /// Answers a server request in place of the app.
@@ -270,7 +270,7 @@ impl Session {
         };
         let key = id.key();
         if let Some(shown) = self.server_requests.cancel(&key) {
-            return pass_as(&id, shown);
+            return forward_as(&id, shown);
         }
         // Since 2026-07-28 a server may end a subscription this way, which is a request of the app. No other request: a
         // server request with this id may just have been answered.
@@ -283,14 +283,15 @@ impl Session {
         {
             let new = self.in_flight.spelled(&meant).unwrap_or_default();
             self.in_flight.cancel(&meant);
-            return pass_as(&id, AppId::Replaced(new));
+            return forward_as(&id, AppId::Replaced(new));
         }
         self.notes
             .push(LineNote::UnknownCancel(Side::Upstream, key));
         UpstreamAction::Drop
     }
 
-    /// Records an acknowledged subscription. Returns `false` if the app has been told by an earlier upstream.
+    /// Records an acknowledged subscription. Returns `false` if an earlier upstream has already acknowledged it to the
+    /// app.
     fn acknowledged(&mut self, notification: &Notification<'_>) -> bool {
         let member = |path: &[&str]| notification.params?.at(path).ok().flatten();
         let subscription = member(&["_meta", SUBSCRIPTION]).and_then(|id| id.key());
@@ -333,7 +334,7 @@ impl Session {
         if let Some(meant) = self.pending_with_same_number(&key) {
             let new = self.in_flight.spelled(&meant).unwrap_or_default();
             match self.answered(&meant, &response.outcome) {
-                Some(UpstreamAction::Pass) => return pass_as(&id, AppId::Replaced(new)),
+                Some(UpstreamAction::Pass) => return forward_as(&id, AppId::Replaced(new)),
                 Some(other) => return other,
                 None => {}
             }
@@ -421,7 +422,7 @@ impl Session {
     }
 }
 
-fn pass_as(id: &Id<'_>, shown: AppId) -> UpstreamAction {
+fn forward_as(id: &Id<'_>, shown: AppId) -> UpstreamAction {
     match shown {
         AppId::Unchanged => UpstreamAction::Pass,
         AppId::Replaced(new) => UpstreamAction::PassAs(Edit {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::message::reply::{IN_FLIGHT_LIMIT, LONG_IDS_LIMIT, NAME_LIMIT};
-use crate::message::{IdBytes, Key, LONGEST_ID, Message, Request, only_same_number};
+use crate::message::{IdBytes, Key, MAX_ID, Message, Request, only_same_number};
 
 use super::progress::{self, Progress};
 use super::queue::Position;
@@ -47,11 +47,11 @@ pub(super) enum RequestKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Acknowledged {
     No,
-    /// The app was told. `tools`: whether it is notified of changed tools.
+    /// The app was notified. `tools`: whether it is notified of changed tools.
     Yes {
         tools: bool,
     },
-    /// The app was told, and the subscription is opened again: it must not be told twice.
+    /// The app was notified, and the subscription is opened again: it must not be notified twice.
     Again {
         tools: bool,
     },
@@ -76,7 +76,7 @@ impl RequestKind {
 pub(super) struct PendingRequest {
     /// The id as the app spelled it.
     pub(super) id: IdBytes,
-    /// For people: cut if it is long.
+    /// A description for people; a long one is cut.
     pub(super) method: Cow<'static, str>,
     pub(super) what: RequestKind,
     /// Its progress token.
@@ -88,7 +88,7 @@ pub(super) struct PendingRequest {
     kept: Option<Vec<u8>>,
     /// Number of upstreams that may have received it.
     receivers: u32,
-    /// Where its line ends in the bytes sent to the present upstream.
+    /// End of its line within the bytes sent to the present upstream.
     end: u64,
 }
 
@@ -132,22 +132,22 @@ impl PendingRequest {
     }
 }
 
-/// Which requests a lost upstream has certainly not received.
+/// The requests that a lost upstream has certainly not received.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Unsent<'a> {
-    /// None: all sent requests may have been received.
+    /// No request: the upstream may have received all sent requests.
     #[default]
     Nothing,
 
-    /// Those with these ids, and those that end beyond the received bytes, newlines included.
-    Told {
+    /// Requests with these ids, and requests that end beyond the received bytes, newlines included.
+    Reported {
         /// Received by the daemon, and not passed on.
         ids: &'a [Key],
         /// Bytes received since [`handle_upstream_attached`](super::Session::handle_upstream_attached), if counted.
         received: Option<u64>,
     },
 
-    /// Those that end in this many of the last bytes sent, newlines included: these were not written.
+    /// Requests that end within this many of the last bytes, newlines included: these were not written.
     LastBytes(usize),
 }
 
@@ -168,7 +168,7 @@ pub(super) struct InFlight {
     /// Bytes of all ids longer than [`NAME_LIMIT`].
     long_ids: usize,
     next: u64,
-    /// The progress that the app has been told.
+    /// The progress that the app has received.
     pub(super) progress: Progress,
 }
 
@@ -180,7 +180,7 @@ impl InFlight {
         self.requests.get(key).map(|request| request.stage)
     }
 
-    /// The only request whose id is the same number as this id, which no request has exactly.
+    /// The id of the only request that has the same number as `key`, for a key that equals no id exactly.
     pub(super) fn same_number(&self, key: &Key) -> Option<Key> {
         only_same_number(&self.requests, key, |_| true).cloned()
     }
@@ -241,7 +241,7 @@ impl InFlight {
     /// Whether an id of this length can be stored until the response. Short ids always can.
     pub(super) fn has_room_for_id(&self, id: &[u8]) -> bool {
         let length = counted(id);
-        length == 0 || (length <= LONGEST_ID && self.long_ids + length <= LONG_IDS_LIMIT)
+        length == 0 || (length <= MAX_ID && self.long_ids + length <= LONG_IDS_LIMIT)
     }
 
     /// Adds a request whose id is not in use.
@@ -324,7 +324,7 @@ impl InFlight {
         let lost = self.take(|it| matches!(it.stage, Stage::Sent | Stage::Cancelled));
         let known_unsent = |key: &Key, request: &PendingRequest| match unsent {
             Unsent::Nothing => false,
-            Unsent::Told { ids, received } => {
+            Unsent::Reported { ids, received } => {
                 ids.contains(key) || received.is_some_and(|received| request.end > received)
             }
             Unsent::LastBytes(count) => request.end > sent_bytes.saturating_sub(count as u64),

@@ -1,4 +1,4 @@
-//! How an upstream begins, and what happens to its requests when it is lost.
+//! How a session begins with an upstream, and what happens to its requests when the upstream is lost.
 
 use crate::message::{Key, Message, Outcome, notification, splice_id};
 
@@ -63,7 +63,7 @@ impl Session {
                 ReplayDecision::Refuse => {
                     refused += 1;
                     self.in_flight.ended(&request);
-                    let lost = reply::lost(&request, reason, why, self.ending);
+                    let lost = reply::lost_request_error(&request, reason, why, self.ending);
                     self.to_app.push_back(lost);
                 }
             }
@@ -124,13 +124,13 @@ impl Session {
     pub(super) fn open(&mut self) {
         self.phase = Phase::Open;
         for line in self.server_state.lines() {
-            self.ask(&line, OwnRequestKind::Restore);
+            self.send_again(&line, OwnRequestKind::Restore);
         }
         if let Some(listed) = self.tools.listed()
             && self.app_expects_tool_changes()
         {
             let request = listed.request.clone();
-            self.ask(&request, OwnRequestKind::CompareTools);
+            self.send_again(&request, OwnRequestKind::CompareTools);
         }
     }
 
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// Sends a request of the app again, with an id of the session.
-    fn ask(&mut self, line: &[u8], why: OwnRequestKind) {
+    fn send_again(&mut self, line: &[u8], why: OwnRequestKind) {
         let Ok(Message::Request(request)) = Message::parse(line) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! RequestKind an app gets while the upstream of its session is replaced.
+//! Decides what an app gets while the upstream of its session is replaced.
 //!
 //! A shim *is* the session: it outlives its **upstream**, the dedicated server or daemon that it talks to. [`Session`]
 //! stands between app and upstream. It inspects each line, forwards it unchanged (rule 11), and stores just enough to
@@ -73,7 +73,7 @@ use tools::Tools;
 use crate::message::{Id, Message};
 use crate::note::Notes;
 
-/// One session of one app, and its successive upstreams.
+/// A session of an app, and its successive upstreams.
 ///
 /// Three kinds of methods:
 /// - **events**: [`handle_app_line`](Self::handle_app_line), [`handle_upstream_line`](Self::handle_upstream_line),
@@ -126,7 +126,7 @@ pub struct Session {
     /// Whether the present upstream may be working on something that outlasts its request.
     began_a_task: bool,
     to_app: VecDeque<Vec<u8>>,
-    /// For the present upstream only, ahead of the queue: handshake, restored state, responses, cancellations.
+    /// Lines for the present upstream only, ahead of the queue: handshake, restored state, responses, cancellations.
     to_upstream: PriorityLines,
     notes: Notes<Note>,
     app_is_done: bool,
@@ -138,7 +138,7 @@ pub struct Session {
     retry_after: Option<u64>,
 }
 
-/// What to do with the line that was passed in.
+/// The action for the line that was passed in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "the line was not written anywhere yet"]
 pub enum Verdict {
@@ -276,14 +276,14 @@ impl Session {
         self.queue.bytes() + self.to_upstream.bytes() >= QUEUE_LIMIT
     }
 
-    /// Number of the app's requests without a response, queued ones included and cancelled ones not.
+    /// Number of the app's requests without a response, including queued ones and excluding cancelled ones.
     pub fn in_flight(&self) -> usize {
         self.in_flight.awaited().count()
     }
 
     /// Whether a request with this id, as spelled, has no response yet.
     pub fn is_in_flight(&self, id: &[u8]) -> bool {
-        let id = std::str::from_utf8(id).ok().and_then(Id::alone);
+        let id = std::str::from_utf8(id).ok().and_then(Id::from_text);
         id.is_some_and(|id| self.in_flight.stage(&id.key()).is_some())
     }
 
@@ -347,8 +347,8 @@ impl Session {
 
     /// Whether a valid message of the app would be forwarded at once: then the beginning of a long one may be sent
     /// before its end is read.
-    pub fn forwards(&self) -> bool {
-        self.forwards_at_once()
+    pub fn can_forward(&self) -> bool {
+        self.can_forward_now()
     }
 
     /// Whether `initialize` waits for an upstream, or `initialized` for its response.
@@ -361,7 +361,7 @@ impl Session {
     }
 
     /// Whether no line is ahead of a line for the upstream.
-    fn forwards_at_once(&self) -> bool {
+    fn can_forward_now(&self) -> bool {
         matches!(self.phase, Phase::Open) && self.queue.is_empty() && self.to_upstream.is_empty()
     }
 }

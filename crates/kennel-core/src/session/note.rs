@@ -1,10 +1,10 @@
-//! RequestKind is worth a line in the log.
+//! Notes for the log.
 
 use std::fmt;
 
 use crate::note::LineNote;
 
-/// Something odd that was dealt with. It never quotes a line, which may hold secrets.
+/// An anomaly that the session handled. It never quotes a line, which may contain secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// An anomaly of one message.
@@ -47,7 +47,7 @@ pub enum Note {
     MoreNotes(usize),
 }
 
-/// Who sent a line.
+/// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// The app.
@@ -82,7 +82,7 @@ impl fmt::Display for Note {
             Note::NotificationLost => write!(f, "dropped a notification of the app: no server"),
             Note::ReplyDropped => write!(
                 f,
-                "dropped a response to the server: it does not read earlier ones"
+                "dropped a response to the server: it does not read its input"
             ),
             Note::Stale => write!(f, "dropped a line of a lost server"),
             Note::HandshakeRefused => write!(f, "the server refused the handshake of this session"),

@@ -1,5 +1,5 @@
-//! The progress that the app was told for each request. A request that is replayed starts again, but progress must
-//! never go back: the app must not get the same progress twice.
+//! The progress that the app received for each request. A replayed request starts again, but its progress must never go
+//! back: the app must not get the same progress twice.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::message::{Key, Notification, Part, only_same_number};
 
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// By token.
+    /// The last progress by token.
     by_token: BTreeMap<Key, TokenState>,
 }
 
@@ -92,7 +92,7 @@ impl Progress {
 
 /// The progress token of a request.
 pub(super) fn token(params: Option<Part<'_>>) -> Option<Key> {
-    let token = params?.at_if_any(&["_meta", "progressToken"]);
+    let token = params?.search_at(&["_meta", "progressToken"]);
     token.ok()??.key()
 }
 

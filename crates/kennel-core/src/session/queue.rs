@@ -28,7 +28,7 @@ impl QueuedLine {
     /// Removes the cancelled requests. `None`: nothing is left.
     fn without_cancelled(mut self) -> Option<QueuedLine> {
         if !self.cancelled.is_empty() {
-            self.line = without(&self.line, &self.cancelled)?;
+            self.line = without_requests(&self.line, &self.cancelled)?;
             self.requests.retain(|it| !self.cancelled.contains(it));
             self.cancelled.clear();
         }
@@ -133,7 +133,7 @@ impl Queue {
 }
 
 /// Removes these requests from a batch. `None`: nothing is left.
-fn without(line: &[u8], keys: &BTreeSet<Key>) -> Option<Vec<u8>> {
+fn without_requests(line: &[u8], keys: &BTreeSet<Key>) -> Option<Vec<u8>> {
     let Ok(Message::Batch(batch)) = Message::parse(line) else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! Which requests of a lost upstream are replayed to the next one.
+//! Decides which requests of a lost upstream are replayed to the next one.
 //!
 //! A request of a lost upstream may or may not have been processed. Whether it is replayed depends on the effect of
 //! running it twice, and on who judges that: [`Replay`].
@@ -13,9 +13,9 @@ use super::tools::Tools;
 
 /// Maximum number of replays of a request. A request that is pending whenever a server dies may be the cause, and on a
 /// shared server it would harm all other clients.
-const MOST_REPEATS: u32 = 2;
+const MAX_REPLAYS: u32 = 2;
 
-/// Which requests are replayed when their upstream is lost.
+/// Selects the requests that are replayed when their upstream is lost.
 ///
 /// In every mode, requests that were certainly not received are sent; cancelled ones are not; pings are answered by the
 /// session itself; and handshake, log level and subscriptions of both eras are restored.
@@ -69,7 +69,7 @@ impl Replay {
         let again = match lost.kept_request() {
             None => false,
             Some(_) if unsent || lost.is_subscription() => true,
-            Some(request) => lost.replays() < MOST_REPEATS && self.replays(&request, tools),
+            Some(request) => lost.replays() < MAX_REPLAYS && self.replays(&request, tools),
         };
         match again {
             true => ReplayDecision::Replay,
@@ -78,7 +78,7 @@ impl Replay {
     }
 }
 
-/// What to do with a request of a lost upstream.
+/// The action for a request of a lost upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReplayDecision {
     /// Answer the ping: the session lives.

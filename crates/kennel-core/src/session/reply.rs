@@ -19,8 +19,8 @@ pub const SERVER_RESTARTED: &str = "server_restarted";
 /// Reason: there is no server, and none is expected.
 pub const SERVER_UNAVAILABLE: &str = "server_unavailable";
 
-/// To a request that was sent to an upstream that was lost or given up (`why`), and is not replayed.
-pub(super) fn lost(
+/// The error for a request that was sent to a lost or given up upstream (`why`) and is not replayed.
+pub(super) fn lost_request_error(
     request: &PendingRequest,
     reason: &str,
     why: Option<&str>,
@@ -90,17 +90,17 @@ impl Refusal {
         }
     }
 
-    /// To a new request.
+    /// The error for a new request.
     pub(super) fn reply(&self, id: &[u8]) -> Vec<u8> {
-        self.say(id, r#""outcome":"unsent","replayed":false"#)
+        self.error_line(id, r#""outcome":"unsent","replayed":false"#)
     }
 
-    /// To a queued request, which an earlier server may have received.
+    /// The error for a queued request, which an earlier server may have received.
     pub(super) fn reply_to(&self, request: &PendingRequest) -> Vec<u8> {
-        self.say(&request.id, &outcome_members(request))
+        self.error_line(&request.id, &outcome_members(request))
     }
 
-    fn say(&self, id: &[u8], outcome_members: &str) -> Vec<u8> {
+    fn error_line(&self, id: &[u8], outcome_members: &str) -> Vec<u8> {
         let Refusal {
             reason,
             ending,
@@ -122,7 +122,7 @@ impl Refusal {
 
 /// The end of a server's stderr: as much as each error response replays.
 fn tail_of(detail: &str) -> &str {
-    const ENOUGH: usize = 2048;
+    const MAX_SHOWN_STDERR: usize = 2048;
     let mut length = 0;
     let kept = detail.char_indices().rev().take_while(|(_, c)| {
         length += match c {
@@ -130,7 +130,7 @@ fn tail_of(detail: &str) -> &str {
             c if c.is_control() => 6,
             c => c.len_utf8(),
         };
-        length <= ENOUGH
+        length <= MAX_SHOWN_STDERR
     });
     let start = kept.last().map_or(detail.len(), |(at, _)| at);
     &detail[start..]
@@ -138,14 +138,14 @@ fn tail_of(detail: &str) -> &str {
 
 /// A method name, cut for people.
 pub(super) fn shortened(name: &str) -> Cow<'static, str> {
-    const ENOUGH: usize = 64;
+    const MAX_SHOWN_METHOD: usize = 64;
     /// The most frequent methods need no allocation.
-    const USUAL: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "ping"];
-    if let Some(usual) = USUAL.iter().find(|usual| **usual == name) {
+    const FREQUENT_METHODS: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "ping"];
+    if let Some(usual) = FREQUENT_METHODS.iter().find(|usual| **usual == name) {
         return Cow::Borrowed(usual);
     }
-    let cut = match name.len() > ENOUGH {
-        true => name.char_indices().nth(ENOUGH),
+    let cut = match name.len() > MAX_SHOWN_METHOD {
+        true => name.char_indices().nth(MAX_SHOWN_METHOD),
         false => None,
     };
     let name = &name[..cut.map_or(name.len(), |(end, _)| end)];

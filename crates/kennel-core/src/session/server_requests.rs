@@ -30,7 +30,7 @@ struct ServerRequest {
 }
 
 impl ServerRequest {
-    /// The id at the app.
+    /// The id that the app sees.
     fn app_id(self) -> Vec<u8> {
         match self.shown {
             AppId::Unchanged => self.server_id,
@@ -41,9 +41,9 @@ impl ServerRequest {
 
 #[derive(Debug, Default)]
 pub(super) struct ServerRequests {
-    /// By the id at the app.
+    /// Open requests by the id that the app sees.
     open: BTreeMap<Key, ServerRequest>,
-    /// From the server's id to the id at the app.
+    /// The ids that the app sees, by the server's id.
     shown_as: BTreeMap<Key, Key>,
     /// Bytes of all ids of open requests.
     id_bytes: usize,
@@ -67,7 +67,7 @@ impl ServerRequests {
         !self.open.is_empty()
     }
 
-    /// Whether so many server requests are open that no more are accepted.
+    /// Whether the maximum number of open server requests is reached.
     pub(super) fn is_full(&self) -> bool {
         self.open.len() >= IN_FLIGHT_LIMIT || self.id_bytes >= SERVER_REQUESTS_LIMIT
     }

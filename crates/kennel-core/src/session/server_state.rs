@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct ServerState {
     level: Option<SetupRequest>,
-    /// By URI.
+    /// Subscriptions by URI.
     subscriptions: BTreeMap<String, SetupRequest>,
     bytes: usize,
 }

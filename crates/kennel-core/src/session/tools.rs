@@ -16,7 +16,7 @@ pub(super) struct Tools {
     repeatable: BTreeMap<Box<str>, bool>,
     bytes: usize,
     listed: Option<Listed>,
-    /// A page of the list was too long to be read: nothing is known until the app lists the tools again.
+    /// A page of the list was too long to be read: the list is unknown until the app requests it again.
     is_unknown: bool,
 }
 
@@ -28,16 +28,16 @@ pub(super) struct Listed {
 }
 
 impl Tools {
-    /// Maximum bytes that are stored. Nothing is known of tools beyond it.
+    /// Maximum bytes that are stored. Further tools count as unknown.
     const LIMIT: usize = 1 << 20;
     /// Memory of a name besides its bytes.
-    const EACH: usize = 64;
-    /// Maximum bytes of a page that is read. A longer one is forwarded, and nothing is known of its list.
-    const LONGEST_PAGE: usize = CANONICAL_LIMIT;
+    const NAME_OVERHEAD: usize = 64;
+    /// Maximum bytes of a page that is read. A longer page is forwarded, and the list counts as unknown.
+    const MAX_PAGE: usize = CANONICAL_LIMIT;
     /// Maximum bytes of a request that is sent again.
-    const LONGEST_REQUEST: usize = 16 * 1024;
+    const MAX_REQUEST: usize = 16 * 1024;
 
-    /// Records a response. A first page replaces the list, later ones add to it.
+    /// Records a response. A first page replaces the list, further pages add to it.
     pub(super) fn record_response(
         &mut self,
         line: &[u8],
@@ -52,7 +52,7 @@ impl Tools {
         if self.is_unknown {
             return;
         }
-        if result.bytes().len() > Tools::LONGEST_PAGE {
+        if result.bytes().len() > Tools::MAX_PAGE {
             // It may contain a tool that must not be called twice.
             self.forget();
             self.is_unknown = true;
@@ -61,7 +61,7 @@ impl Tools {
         let Ok(Some(tools)) = result.member("tools") else {
             return;
         };
-        if is_first_page && line.len() <= Tools::LONGEST_REQUEST {
+        if is_first_page && line.len() <= Tools::MAX_REQUEST {
             self.listed = Some(Listed {
                 request: line.to_vec(),
                 page: digest(&tools),
@@ -93,7 +93,7 @@ impl Tools {
 
     /// Whether this response differs from the list that the app knows.
     pub(super) fn differ(&self, result: &Part<'_>) -> bool {
-        if result.bytes().len() > Tools::LONGEST_PAGE {
+        if result.bytes().len() > Tools::MAX_PAGE {
             return self.listed.is_some();
         }
         match (&self.listed, result.member("tools")) {
@@ -107,8 +107,8 @@ impl Tools {
     fn note(&mut self, name: &str, may_repeat: bool) {
         if let Some(before) = self.repeatable.get_mut(name) {
             *before &= may_repeat;
-        } else if self.bytes + name.len() + Tools::EACH <= Tools::LIMIT {
-            self.bytes += name.len() + Tools::EACH;
+        } else if self.bytes + name.len() + Tools::NAME_OVERHEAD <= Tools::LIMIT {
+            self.bytes += name.len() + Tools::NAME_OVERHEAD;
             self.repeatable.insert(name.into(), may_repeat);
         }
     }

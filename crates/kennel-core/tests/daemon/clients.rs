@@ -199,7 +199,7 @@ fn a_probe_is_answered_for_servers_that_are_known_to_be_legacy() {
     stage.start(opened);
     let refused = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#;
     stage.server_says(opened, refused);
-    assert_eq!(stage.daemon.knows_modern(), Some(false));
+    assert_eq!(stage.daemon.known_modern(), Some(false));
     // The client turns out to be a legacy one: it leaves for another server.
     let legacy = slot(&stage.say(first, INITIALIZE));
     assert_ne!(opened, legacy);

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use kennel_core::engine::daemon::{
-    BACKLOG, ClientMemory, FULL_QUEUE, HalfLine, HoldUp, MemoryUse, MemoryWatch, PATIENCE, Reader,
-    SMALL, SOON, ServerThrottle, SlotId, has_much_unread, has_room_for_hello, is_stalled,
-    one_too_many,
+    BACKLOG, ClientMemory, FULL_QUEUE, HalfLine, HoldUpTimer, MIN_PER_CONNECTION, MemoryUse,
+    MemoryWatch, RECHECK_INTERVAL, Reader, STALL_TIMEOUT, ServerThrottle, SlotId,
+    excess_unadmitted, has_much_unread, has_room_for_hello, is_stalled,
 };
 use kennel_core::lifetime::ClientId;
 use kennel_core::time::Moment;
@@ -37,7 +37,7 @@ fn client(number: u64, half_line: usize) -> ClientMemory {
         is_leaving: false,
         half_line,
         half_line_memory: half_line,
-        half_line_since: (half_line > SMALL).then(now),
+        half_line_since: (half_line > MIN_PER_CONNECTION).then(now),
         waits_since: None,
         last_read: now(),
         unread: 0,
@@ -66,7 +66,7 @@ fn held(clients: Vec<ClientMemory>, elsewhere: usize) -> MemoryUse {
 fn of(number: u64) -> Reader {
     Reader::Client {
         client: ClientId(number),
-        server_is_behind: false,
+        server_has_queue: false,
     }
 }
 
@@ -143,11 +143,14 @@ fn a_half_line_that_waits_for_memory_is_not_stalled_and_one_that_comes_slowly_is
 fn a_medium_line_has_room_beyond_the_limit_less_if_its_server_is_behind() {
     let medium = |excess: usize| {
         let clients = vec![client(1, 100 << 10)];
-        held(clients, LIMIT - (100 << 10) + excess + 3 * SMALL)
+        held(
+            clients,
+            LIMIT - (100 << 10) + excess + 3 * MIN_PER_CONNECTION,
+        )
     };
     let behind = Reader::Client {
         client: ClientId(1),
-        server_is_behind: true,
+        server_has_queue: true,
     };
     assert_eq!(room(medium(8 * MIB), of(1)), (true, vec![]));
     assert_eq!(room(medium(8 * MIB + 1), of(1)), (false, vec![]));
@@ -166,7 +169,7 @@ fn for_a_medium_line_the_oldest_half_lines_of_others_are_dropped() {
         ..client(number, MIB)
     };
     let clients = vec![client(1, 0), old(2, 2), old(3, 4), client(4, MIB)];
-    let elsewhere = LIMIT - 3 * MIB + 5 * 3 * SMALL + 8 * MIB;
+    let elsewhere = LIMIT - 3 * MIB + 5 * 3 * MIN_PER_CONNECTION + 8 * MIB;
     assert_eq!(room(held(clients, elsewhere), of(1)), (true, vec![3]));
 }
 
@@ -238,8 +241,11 @@ fn what_a_drop_does_not_free_is_not_counted_as_free() {
 fn a_half_line_without_room_waits_five_seconds_if_it_is_medium_and_is_dropped_else() {
     let all = held(vec![client(1, 100 << 10), client(2, MIB)], LIMIT);
     let what = |number, since| all.half_line(ClientId(number), since, now());
-    assert_eq!(what(1, now()), HalfLine::WaitUntil(now() + SOON));
-    assert_eq!(what(1, ago(PATIENCE)), HalfLine::Drop);
+    assert_eq!(
+        what(1, now()),
+        HalfLine::WaitUntil(now() + RECHECK_INTERVAL)
+    );
+    assert_eq!(what(1, ago(STALL_TIMEOUT)), HalfLine::Drop);
     assert_eq!(what(2, now()), HalfLine::Drop);
     // Memory is free in a moment.
     let leaving = ClientMemory {
@@ -248,16 +254,16 @@ fn a_half_line_without_room_waits_five_seconds_if_it_is_medium_and_is_dropped_el
     };
     let all = held(vec![client(2, MIB), leaving], LIMIT);
     let what = all.half_line(ClientId(2), now(), now());
-    assert_eq!(what, HalfLine::WaitUntil(now() + SOON));
+    assert_eq!(what, HalfLine::WaitUntil(now() + RECHECK_INTERVAL));
 }
 
 #[test]
 fn stalled_clients_are_disconnected_those_with_the_most_unread_bytes_first() {
     let clients = vec![
-        reader(1, 2 * MIB, PATIENCE),
-        reader(2, 3 * MIB, PATIENCE),
+        reader(1, 2 * MIB, STALL_TIMEOUT),
+        reader(2, 3 * MIB, STALL_TIMEOUT),
         reader(3, 4 * MIB, SECOND),
-        reader(4, BACKLOG - 1, PATIENCE),
+        reader(4, BACKLOG - 1, STALL_TIMEOUT),
     ];
     assert_eq!(disconnected(&held(clients.clone(), MUCH)), [] as [u64; 0]);
     assert_eq!(disconnected(&held(clients.clone(), MUCH + 1)), [2]);
@@ -271,10 +277,10 @@ fn stalled_clients_are_disconnected_those_with_the_most_unread_bytes_first() {
 
 #[test]
 fn a_client_that_would_take_something_now_is_not_stalled() {
-    let all = held(vec![reader(1, MIB, PATIENCE)], LIMIT + 1);
+    let all = held(vec![reader(1, MIB, STALL_TIMEOUT)], LIMIT + 1);
     let stalled = all.stalled(now(), |_| true);
     assert!(stalled.clients.is_empty());
-    assert_eq!(stalled.check_again, now() + SOON);
+    assert_eq!(stalled.check_again, now() + RECHECK_INTERVAL);
 }
 
 #[test]
@@ -283,7 +289,7 @@ fn a_client_that_reads_but_holds_up_others_for_too_long_is_disconnected() {
         holds_up_others,
         ..reader(1, MIB, SECOND)
     };
-    let others = || reader(2, BACKLOG - 1, PATIENCE);
+    let others = || reader(2, BACKLOG - 1, STALL_TIMEOUT);
     for (holds_up_others, dropped) in [(false, vec![]), (true, vec![1])] {
         let all = held(vec![slow(holds_up_others), others()], MUCH + 1);
         let stalled = all.stalled(now(), |_| true);
@@ -294,7 +300,7 @@ fn a_client_that_reads_but_holds_up_others_for_too_long_is_disconnected() {
 
 #[test]
 fn a_hold_up_with_short_breaks_is_one_and_a_long_break_ends_it() {
-    let mut hold_up = HoldUp::default();
+    let mut hold_up = HoldUpTimer::default();
     let at = |seconds| Moment::START + seconds * SECOND;
     for second in (0..40).step_by(4) {
         hold_up.record(at(second));
@@ -310,16 +316,16 @@ fn a_hold_up_with_short_breaks_is_one_and_a_long_break_ends_it() {
 fn nobody_is_disconnected_while_a_backlog_is_about_to_be_freed() {
     let leaving = ClientMemory {
         is_leaving: true,
-        ..reader(1, MIB, PATIENCE)
+        ..reader(1, MIB, STALL_TIMEOUT)
     };
-    let all = held(vec![leaving, reader(2, MIB, PATIENCE)], LIMIT + 1);
+    let all = held(vec![leaving, reader(2, MIB, STALL_TIMEOUT)], LIMIT + 1);
     assert_eq!(disconnected(&all), [] as [u64; 0]);
 }
 
 #[test]
 fn a_client_that_lets_16_mib_wait_for_5_s_is_stalled_whatever_is_held() {
     assert!(has_much_unread(16 * MIB + 1) && !has_much_unread(16 * MIB));
-    assert!(is_stalled(Some(ago(PATIENCE)), now()));
+    assert!(is_stalled(Some(ago(STALL_TIMEOUT)), now()));
     assert!(!is_stalled(Some(ago(SECOND)), now()) && !is_stalled(None, now()));
 }
 
@@ -331,7 +337,11 @@ fn memory_is_short_beyond_two_longest_lines_and_is_counted_every_millisecond() {
     assert!(!watch.is_short() && !watch.is_due(now()));
     assert!(watch.is_due(now() + Duration::from_millis(1)));
     watch.counted(LIMIT + 1, now());
-    assert!(watch.is_short() && watch.exceeds_small(SMALL + 1) && !watch.exceeds_small(SMALL));
+    assert!(
+        watch.is_short()
+            && watch.exceeds_small(MIN_PER_CONNECTION + 1)
+            && !watch.exceeds_small(MIN_PER_CONNECTION)
+    );
 }
 
 #[test]
@@ -348,8 +358,14 @@ fn a_server_is_not_read_while_a_client_has_a_backlog_and_much_is_held() {
     assert_eq!(watch.server_throttle(&[FULL_QUEUE - 1], 0), None);
     assert_eq!(watch.server_throttle(&[FULL_QUEUE, 0], 0), None);
     watch.counted(LIMIT + 1, now());
-    assert_eq!(watch.server_throttle(&[SMALL], LIMIT + 1), memory);
-    assert_eq!(watch.server_throttle(&[SMALL - 1], LIMIT + 1), None);
+    assert_eq!(
+        watch.server_throttle(&[MIN_PER_CONNECTION], LIMIT + 1),
+        memory
+    );
+    assert_eq!(
+        watch.server_throttle(&[MIN_PER_CONNECTION - 1], LIMIT + 1),
+        None
+    );
 }
 
 #[test]
@@ -358,14 +374,14 @@ fn free_memory_is_returned_now_and_then_while_much_is_held_and_once_after() {
     assert!(!watch.counted(MUCH, now()));
     assert!(watch.counted(MUCH + 1, now()));
     assert!(!watch.counted(MUCH + 1, now()));
-    assert!(watch.counted(MUCH + 1, now() + SOON));
-    assert!(watch.counted(0, now() + SOON));
-    assert!(!watch.counted(0, now() + SOON));
+    assert!(watch.counted(MUCH + 1, now() + RECHECK_INTERVAL));
+    assert!(watch.counted(0, now() + RECHECK_INTERVAL));
+    assert!(!watch.counted(0, now() + RECHECK_INTERVAL));
 }
 
 #[test]
 fn of_257_connections_without_a_first_line_the_first_is_refused() {
-    let refused = |count| one_too_many((1..=count).map(ClientId));
+    let refused = |count| excess_unadmitted((1..=count).map(ClientId));
     assert_eq!(refused(0), None);
     assert_eq!(refused(256), None);
     assert_eq!(refused(257), Some(ClientId(1)));

@@ -31,7 +31,7 @@ fn a_server_that_never_answers_is_started_again_on_request_only() {
         let actions = stage.lose(opened);
         let lost = lost(&actions, client);
         stage.end_slot(opened);
-        if lost.final_word {
+        if lost.is_final {
             assert!(lost.retry_after.is_some());
             let [Report::ServerLost { restarts, .. }] = reports(&actions)[..] else {
                 panic!("{actions:?}");
@@ -100,7 +100,7 @@ fn a_start_that_fails_is_told_to_the_clients_of_that_slot() {
         .handle_start_failure(opened, failure, stage.now);
     let actions = stage.actions();
     let lost = lost(&actions, client);
-    assert!(lost.final_word && !lost.shortage);
+    assert!(lost.is_final && !lost.shortage);
     assert_eq!(lost.exit, Some(127));
     assert_eq!(lost.unsent, [Key::Number(0)]);
     assert!(stops(&actions, opened));
@@ -198,7 +198,7 @@ fn two_servers_that_exit_on_discover_do_not_know_it_and_one_or_a_killed_one_show
             stage.end(opened, ending);
             stage.say(client, "!again");
         }
-        assert_eq!(stage.daemon.knows_modern(), modern, "{endings:?}");
+        assert_eq!(stage.daemon.known_modern(), modern, "{endings:?}");
     }
 }
 
@@ -212,9 +212,9 @@ fn what_an_older_server_showed_is_forgotten_when_its_files_changed() {
         stage.end(opened, ServerExit::Code(1));
         stage.say(client, "!again");
     }
-    assert_eq!(stage.daemon.knows_modern(), Some(false));
+    assert_eq!(stage.daemon.known_modern(), Some(false));
     let (_, outdated) = stage.served("two");
     stage.daemon.handle_files_changed(outdated);
     stage.say(client, INITIALIZE);
-    assert_eq!(stage.daemon.knows_modern(), None);
+    assert_eq!(stage.daemon.known_modern(), None);
 }

@@ -130,7 +130,7 @@ fn lines_that_waited_are_unsent_in_the_newer_build() {
 #[test]
 fn a_snapshot_of_a_client_has_the_fields_of_the_released_format() {
     let snapshot = ClientSnapshot {
-        place: ClientPlace::At(0),
+        place: ClientPlace::InSlot(0),
         half_closed: false,
         received: Some(7),
         name: None,

@@ -16,7 +16,7 @@ struct Snapshot {
     owner_gone: bool,
     server_down: bool,
     /// A client came, left or was heard just then.
-    sign_of_life: bool,
+    last_activity: bool,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Model {
             attached: BTreeMap::new(),
             owner_gone: false,
             server_down: false,
-            sign_of_life: false,
+            last_activity: false,
         };
         Model {
             policy,
@@ -63,7 +63,7 @@ impl Model {
     pub(crate) fn hand_in(&mut self, happening: Happening, at: Moment) {
         let mut next = self.present().clone();
         next.at = at;
-        next.sign_of_life = false;
+        next.last_activity = false;
         match happening {
             Happening::Attached(id, sight) => {
                 let seen_before = next.attached.get(&id) == Some(&Liveness::Watchable);
@@ -73,19 +73,19 @@ impl Model {
                     sight
                 };
                 next.attached.insert(id, sight);
-                next.sign_of_life = true;
+                next.last_activity = true;
             }
-            Happening::Gone(id) => next.sign_of_life = next.attached.remove(&id).is_some(),
-            Happening::Traffic(id) => next.sign_of_life = next.attached.contains_key(&id),
+            Happening::Gone(id) => next.last_activity = next.attached.remove(&id).is_some(),
+            Happening::Traffic(id) => next.last_activity = next.attached.contains_key(&id),
             Happening::OwnerGone => next.owner_gone = self.owner == Owner::Watched,
             Happening::ServerExited => next.server_down = true,
             Happening::ServerStarted => next.server_down = false,
-            Happening::StopAsked | Happening::Tick => {}
+            Happening::StopRequested | Happening::Tick => {}
         }
         self.past.push(next);
 
         let reason = match happening {
-            Happening::StopAsked => Some(Reason::StopAsked),
+            Happening::StopRequested => Some(Reason::StopRequested),
             _ if self.present().server_down && self.clients() == 0 => Some(Reason::ServerExited),
             Happening::Tick => self.reason_by_time(),
             _ => None,
@@ -124,18 +124,28 @@ impl Model {
                 .max(
                     self.past
                         .iter()
-                        .rfind(|then| then.sign_of_life)
+                        .rfind(|then| then.last_activity)
                         .map(|then| then.at),
                 )
                 .filter(|_| unseen(self.present())),
         };
         let grace = alone.map(|since| {
-            let nobody_for = now - since;
-            (since + self.policy.grace, Reason::OwnerGone { nobody_for })
+            let without_clients_for = now - since;
+            (
+                since + self.policy.grace,
+                Reason::OwnerGone {
+                    without_clients_for,
+                },
+            )
         });
         let linger = empty.zip(self.policy.linger).map(|(since, linger)| {
-            let nobody_for = now - since;
-            (since + linger, Reason::LingerOver { nobody_for })
+            let without_clients_for = now - since;
+            (
+                since + linger,
+                Reason::LingerOver {
+                    without_clients_for,
+                },
+            )
         });
         let silence = silent.zip(self.policy.max_idle).map(|(since, max_idle)| {
             let silent_for = now - since;

@@ -220,7 +220,7 @@ fn a_verdict_is_final() {
         for step in steps {
             world.play(step);
         }
-        world.hand_in(Happening::StopAsked);
+        world.hand_in(Happening::StopRequested);
         let verdict = world.life.verdict();
         prop_assert!(verdict.is_some());
         for step in more_steps {

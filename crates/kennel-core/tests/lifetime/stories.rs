@@ -16,14 +16,18 @@ fn reason(life: &Lifetime) -> Option<Reason> {
     life.verdict().map(|verdict| verdict.reason)
 }
 
-fn linger_over(nobody_for: u64) -> Option<Reason> {
-    let nobody_for = seconds(nobody_for);
-    Some(Reason::LingerOver { nobody_for })
+fn linger_over(without_clients_for: u64) -> Option<Reason> {
+    let without_clients_for = seconds(without_clients_for);
+    Some(Reason::LingerOver {
+        without_clients_for,
+    })
 }
 
-fn owner_gone(nobody_for: u64) -> Option<Reason> {
-    let nobody_for = seconds(nobody_for);
-    Some(Reason::OwnerGone { nobody_for })
+fn owner_gone(without_clients_for: u64) -> Option<Reason> {
+    let without_clients_for = seconds(without_clients_for);
+    Some(Reason::OwnerGone {
+        without_clients_for,
+    })
 }
 
 fn silent(silent_for: u64) -> Option<Reason> {
@@ -357,7 +361,7 @@ fn a_stop_that_is_asked_for_comes_at_once_whoever_is_attached() {
     let mut life = shared(Owner::Watched);
     life.handle_client_attached(ANN, Liveness::Watchable, second(0));
     life.handle_stop(second(1));
-    assert_eq!(reason(&life), Some(Reason::StopAsked));
+    assert_eq!(reason(&life), Some(Reason::StopRequested));
     assert_eq!(life.next_timeout(), None);
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Happening {
     OwnerGone,
     ServerExited,
     ServerStarted,
-    StopAsked,
+    StopRequested,
     Tick,
 }
 
@@ -84,7 +84,7 @@ impl World {
             Happening::OwnerGone => life.handle_owner_gone(now),
             Happening::ServerExited => life.handle_server_exited(now),
             Happening::ServerStarted => life.handle_server_started(now),
-            Happening::StopAsked => life.handle_stop(now),
+            Happening::StopRequested => life.handle_stop(now),
             Happening::Tick => life.advance(now),
         }
     }
@@ -116,7 +116,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Anything but a stop that was asked for.
 pub(crate) fn steps_unasked() -> impl Strategy<Value = Vec<Step>> {
     steps().prop_map(|mut steps| {
-        steps.retain(|(_, happening)| !matches!(happening, Happening::StopAsked));
+        steps.retain(|(_, happening)| !matches!(happening, Happening::StopRequested));
         steps
     })
 }
@@ -145,7 +145,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
         2 => Just(Happening::OwnerGone),
         1 => Just(Happening::ServerExited),
         2 => Just(Happening::ServerStarted),
-        1 => Just(Happening::StopAsked),
+        1 => Just(Happening::StopRequested),
         3 => Just(Happening::Tick),
     ]
 }

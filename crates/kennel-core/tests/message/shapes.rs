@@ -214,12 +214,12 @@ fn an_envelope_key_that_comes_twice_is_refused_and_any_other_is_not() {
         let value = if key == "params" { "{}" } else { r#""2.0""# };
         let line =
             format!(r#"{{"jsonrpc":"2.0","id":"1","method":"a","params":{{}},"{key}":{value}}}"#);
-        let expected = Malformed::Shape("a key of the envelope comes twice");
+        let expected = Malformed::Shape("an envelope key occurs twice");
         assert_eq!(refused(line.as_bytes()), expected, "{line}");
     }
     for key in ["result", "error"] {
         let line = format!(r#"{{"jsonrpc":"2.0","id":1,"{key}":{{}},"{key}":{{}}}}"#);
-        let expected = Malformed::Shape("a key of the envelope comes twice");
+        let expected = Malformed::Shape("an envelope key occurs twice");
         assert_eq!(refused(line.as_bytes()), expected, "{line}");
     }
     parsed(r#"{"jsonrpc":"2.0","id":1,"method":"a","x":1,"x":2,"params":{"id":1,"id":2}}"#);

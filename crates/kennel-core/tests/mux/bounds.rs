@@ -345,7 +345,7 @@ fn a_very_long_line_with_separators_is_refused_under_its_id() {
         (result(&minted, &long), true),
     ] {
         let mut scan = kennel_core::message::Scan::default();
-        scan.look_at(line.as_bytes());
+        scan.scan(line.as_bytes());
         let line = line.into_bytes().into();
         match from_server {
             true => play.mux.handle_owned_server_line(line, &scan, play.now),

@@ -445,7 +445,7 @@ fn an_update_that_no_subscription_matches_is_told_to_nobody() {
 #[test]
 fn a_long_line_for_several_clients_is_one_line_to_write() {
     let mut play = Play::legacy(3);
-    let text = "x".repeat(kennel_core::mux::SHARED_FROM);
+    let text = "x".repeat(kennel_core::mux::MIN_SHARED_BYTES);
     let note = format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/flood","params":{{"text":"{text}"}}}}"#
     );

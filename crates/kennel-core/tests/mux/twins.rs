@@ -108,9 +108,9 @@ impl Twins {
 fn handed_over(line: &[u8]) -> (Owned, Scan) {
     let room = line.len() % 3;
     let mut scan = Scan::default();
-    scan.look_at(&line[..line.len() / 2]);
+    scan.scan(&line[..line.len() / 2]);
     let bytes = [&b"##"[..room], line].concat();
-    (Owned::behind_room(bytes, room), scan)
+    (Owned::with_headroom(bytes, room), scan)
 }
 
 /// The same mux after its text.

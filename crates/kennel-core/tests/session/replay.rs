@@ -35,7 +35,7 @@ fn listed(id: &str, tools: &[(&str, &str)]) -> String {
 }
 
 fn told(ids: &[Key]) -> Unsent<'_> {
-    Unsent::Told {
+    Unsent::Reported {
         ids,
         received: None,
     }
@@ -248,7 +248,7 @@ fn what_a_daemon_did_not_take_any_more_was_never_asked() {
         play.upstream_heard();
         let bytes: usize = lines[..taken].iter().map(|line| line.len() + 1).sum();
         let heard = Some((bytes - short_of) as u64);
-        play.lose_knowing(Unsent::Told {
+        play.lose_knowing(Unsent::Reported {
             ids: &[],
             received: heard,
         });
@@ -257,7 +257,7 @@ fn what_a_daemon_did_not_take_any_more_was_never_asked() {
         assert_eq!(play.upstream_heard(), lines[again..], "{taken} {short_of}");
         assert_eq!(play.app_heard().len(), again);
         // The next one counts anew.
-        play.lose_knowing(Unsent::Told {
+        play.lose_knowing(Unsent::Reported {
             ids: &[],
             received: Some(0),
         });

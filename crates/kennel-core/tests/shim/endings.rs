@@ -138,7 +138,7 @@ fn a_shared_server_that_cannot_be_started_ends_the_session_like_a_shell_would() 
     stage.control(&Control::Lost(Lost {
         reason: "server_unavailable".to_owned(),
         detail: "command not found".to_owned(),
-        final_word: true,
+        is_final: true,
         exit: Some(127),
         unsent: Vec::new(),
         received: None,

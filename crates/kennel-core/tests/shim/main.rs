@@ -64,7 +64,7 @@ impl Stage {
     }
 
     fn connected(&mut self) -> Vec<Action> {
-        self.handle(Event::Elected(Elected::Connected { greeting: None }))
+        self.handle(Event::Elected(Elected::Connected { handshake: None }))
     }
 
     fn control(&mut self, control: &Control) -> Vec<Action> {

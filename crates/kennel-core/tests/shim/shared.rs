@@ -15,7 +15,7 @@ fn lost() -> Lost {
     Lost {
         reason: "server_restarted".to_owned(),
         detail: "why".to_owned(),
-        final_word: false,
+        is_final: false,
         exit: None,
         unsent: Vec::new(),
         received: None,
@@ -45,8 +45,8 @@ fn a_greeting_that_went_with_the_hello_is_not_sent_twice() {
     let mut stage = Stage::shared();
     let _ = stage.shim.handle_app_line(INITIALIZE, stage.now);
     stage.advance();
-    let greeting = Some(INITIALIZE.to_vec());
-    stage.handle(Event::Elected(Elected::Connected { greeting }));
+    let handshake = Some(INITIALIZE.to_vec());
+    stage.handle(Event::Elected(Elected::Connected { handshake }));
     assert_eq!(stage.lines_for_upstream(), Vec::<Vec<u8>>::new());
     assert_eq!(stage.shim.client_name(), Some("an app"));
 }
@@ -82,7 +82,7 @@ fn the_word_that_the_session_begins_again_precedes_its_next_line() {
     let mut stage = Stage::attached();
     assert_eq!(stage.ask(1), Verdict::Forward);
     let given_up = Lost {
-        final_word: true,
+        is_final: true,
         retry_after: Some(500),
         ..lost()
     };
@@ -297,7 +297,7 @@ fn a_person_who_stops_the_server_of_a_session_dedicated_for_now_leaves_the_sessi
     assert_eq!(stage.ask(1), Verdict::Forward);
     stage.answer(1);
     assert!(stage.pass(SECOND).contains(&Action::Elect(Purpose::Return)));
-    let actions = stage.handle(Event::StopAsked { unread: 0 });
+    let actions = stage.handle(Event::StopRequested { unread: 0 });
     assert!(actions.contains(&Action::AbandonElection), "{actions:?}");
     assert!(actions.contains(&Action::StopServer), "{actions:?}");
     assert_eq!(stage.handle(Event::ServerTreeEmpty), []);

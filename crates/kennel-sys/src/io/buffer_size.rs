@@ -1,41 +1,41 @@
-//! Room in the kernel for what is long: through a pipe of 64 KiB, a line of 32 MB goes in five hundred parts, and for
-//! each of them somebody is woken.
+//! Buffer sizes of pipes and sockets. Through a pipe of 64 KiB, a line of 32 MB is written in five hundred parts, and
+//! each part wakes a process.
 
 use std::cell::Cell;
 
 use super::Waitable;
 use crate::os;
 
-/// What is not longer than this goes at once anyway.
-const LONG: usize = 64 * 1024;
-/// What an unprivileged user may have, where nobody said otherwise.
-const WIDE: usize = 1 << 20;
+/// Maximum bytes that are written at once without a larger buffer.
+const MIN_ENLARGED: usize = 64 * 1024;
+/// The kernel's default limit for an unprivileged user.
+const DEFAULT_MAX_SIZE: usize = 1 << 20;
 
-/// How many bytes a pipe or a socket holds until they are read.
+/// The buffer size of a pipe or socket, which is adapted to long lines.
 #[derive(Debug, Default)]
 pub struct BufferSize {
-    /// What it held before it was made larger.
+    /// The size before it was enlarged.
     usual: Cell<Option<usize>>,
 }
 
 impl BufferSize {
-    /// For a pipe or socket that may be larger than usual already.
+    /// For a pipe or socket whose buffer may already be larger than usual.
     pub fn larger_than(usual: usize) -> BufferSize {
         let usual = Cell::new(Some(usual));
         BufferSize { usual }
     }
 
-    /// Makes it large for this many bytes, and as it was before for fewer. A pipe stays large while more is left in it, and
-    /// a pipe whose user may have no larger ones stays as it is.
+    /// Enlarges the buffer for this many bytes, or restores its former size if fewer are written. A pipe stays large
+    /// while it contains more, and stays as it is if its user may have no larger ones.
     pub fn fit(&self, channel: &impl Waitable, bytes: usize) {
         match self.usual.get() {
-            None if bytes > LONG => {
-                let usual = enlarged(channel);
-                // Not tried again for the same line.
+            None if bytes > MIN_ENLARGED => {
+                let usual = enlarge(channel);
+                // A failed attempt is not repeated for the same line.
                 self.usual.set(Some(usual.unwrap_or(0)));
             }
-            Some(0) if bytes <= LONG => self.usual.set(None),
-            Some(usual) if bytes <= LONG && os::set_buffer_size(channel.as_fd(), usual) => {
+            Some(0) if bytes <= MIN_ENLARGED => self.usual.set(None),
+            Some(usual) if bytes <= MIN_ENLARGED && os::set_buffer_size(channel.as_fd(), usual) => {
                 self.usual.set(None);
             }
             _ => {}
@@ -43,18 +43,19 @@ impl BufferSize {
     }
 }
 
-/// Makes a pipe hold this many bytes more than it can now, however much is in it; `false` if it does not.
+/// Enlarges a pipe so that it can take this many more bytes, however full it is. Returns whether it can.
 pub fn make_room(pipe: &impl Waitable, bytes: usize) -> bool {
-    // The kernel counts pages, and the first of what is written begins a new one.
+    // The kernel counts pages, and a write begins a new one.
     const PAGE: usize = 64 * 1024;
     let size = os::pipe_size(pipe.as_fd());
     size.is_some_and(|size| os::set_pipe_size(pipe.as_fd(), size + bytes + PAGE))
 }
 
-/// What it held before; nothing if it is as large as it can be.
-fn enlarged(channel: &impl Waitable) -> Option<usize> {
+/// Enlarges the buffer. Returns the former size; `None` if the buffer already has the maximum size.
+fn enlarge(channel: &impl Waitable) -> Option<usize> {
     let usual = os::buffer_size(channel.as_fd())?;
-    let is_larger = usual < WIDE && os::set_buffer_size(channel.as_fd(), WIDE);
+    let is_larger =
+        usual < DEFAULT_MAX_SIZE && os::set_buffer_size(channel.as_fd(), DEFAULT_MAX_SIZE);
     is_larger.then_some(usual)
 }
 
@@ -72,13 +73,13 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let usual = fcntl_getpipe_size(&writer).unwrap();
         let size = BufferSize::default();
-        size.fit(&writer, LONG);
+        size.fit(&writer, MIN_ENLARGED);
         assert_eq!(fcntl_getpipe_size(&writer).unwrap(), usual);
-        size.fit(&writer, LONG + 1);
-        assert_eq!(fcntl_getpipe_size(&writer).unwrap(), WIDE);
-        let written = rustix::io::write(&writer, &vec![b'x'; WIDE / 2]).unwrap();
+        size.fit(&writer, MIN_ENLARGED + 1);
+        assert_eq!(fcntl_getpipe_size(&writer).unwrap(), DEFAULT_MAX_SIZE);
+        let written = rustix::io::write(&writer, &vec![b'x'; DEFAULT_MAX_SIZE / 2]).unwrap();
         size.fit(&writer, 1);
-        assert_eq!(fcntl_getpipe_size(&writer).unwrap(), WIDE);
+        assert_eq!(fcntl_getpipe_size(&writer).unwrap(), DEFAULT_MAX_SIZE);
         let mut read = 0;
         while read < written {
             read += rustix::io::read(&reader, &mut [0; 4096]).unwrap();
@@ -86,7 +87,7 @@ mod tests {
         size.fit(&writer, 1);
         assert_eq!(fcntl_getpipe_size(&writer).unwrap(), usual);
 
-        fcntl_setpipe_size(&writer, WIDE).unwrap();
+        fcntl_setpipe_size(&writer, DEFAULT_MAX_SIZE).unwrap();
         BufferSize::larger_than(usual).fit(&writer, 1);
         assert_eq!(fcntl_getpipe_size(&writer).unwrap(), usual);
     }
@@ -108,13 +109,13 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let usual = sockopt::socket_send_buffer_size(&ours).unwrap();
         let size = BufferSize::default();
-        size.fit(&ours, LONG + 1);
+        size.fit(&ours, MIN_ENLARGED + 1);
         size.fit(&ours, 0);
         assert_eq!(sockopt::socket_send_buffer_size(&ours).unwrap(), usual);
 
         let file = std::fs::File::open("/dev/null").unwrap();
         let size = BufferSize::default();
-        size.fit(&file, LONG + 1);
+        size.fit(&file, MIN_ENLARGED + 1);
         size.fit(&file, 0);
     }
 }

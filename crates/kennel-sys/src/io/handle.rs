@@ -1,11 +1,11 @@
-//! What can be waited for, and what processes hand over to each other.
+//! Descriptors that can become ready, and descriptors that are handed to another process.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Something of the operating system that can become ready: a pipe, a socket, a bell, a process that ends.
+/// A descriptor that can become ready: of a pipe, a socket, a waker, or a process.
 pub trait Waitable: AsFd {}
 
 impl<T: AsFd + ?Sized> Waitable for T {}

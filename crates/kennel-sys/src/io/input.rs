@@ -1,4 +1,4 @@
-//! Reading what is there, once.
+//! Reads available input once.
 
 use std::io::{self, PipeReader, Read};
 
@@ -7,13 +7,13 @@ use rustix::buffer::spare_capacity;
 use super::{Source, Stream, Waitable};
 use crate::stdio::Stdin;
 
-/// Something to read from, a part at a time.
+/// An input stream.
 pub trait Input {
-    /// Reads once into the spare capacity of `bytes`, which is not cleared before: what nobody reads into costs neither time nor
-    /// memory. 0 at the end.
+    /// Reads once into the spare capacity of `bytes`, which is not cleared before: that would cost time and memory. 0 at
+    /// the end.
     fn read_into_spare(&self, bytes: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// Reads once. 0 at the end.
+    /// Reads once into `bytes`. 0 at the end.
     fn read_once(&self, bytes: &mut [u8]) -> io::Result<usize>;
 }
 

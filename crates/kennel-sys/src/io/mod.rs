@@ -1,8 +1,8 @@
-//! Waiting for input, output, ends of processes and times, and what is waited for.
+//! Waits for input, output, process exits and timeouts.
 //!
-//! [`Reactor`] tells which of many [`Source`]s are ready. It is level-triggered: what was not read or written is told again.
-//! [`Stream`] and [`Listener`] are sockets of this machine; pipes are the standard library's. [`Exit`] is the end of a process,
-//! [`Waker`](crate::events::Waker) a wake-up from another thread.
+//! A [`Reactor`] reports which of many [`Source`]s are ready. It is level-triggered: input that was not read is reported
+//! again. [`Stream`] and [`Listener`] are Unix sockets; pipes are those of the standard library. [`Exit`] is the exit of
+//! a process, [`Waker`](crate::events::Waker) a wake-up from another thread.
 
 mod buffer_size;
 mod handle;
@@ -26,21 +26,21 @@ pub use handle::{Handle, Waitable};
 pub use input::Input;
 pub use socket::{Listener, Stream};
 
-/// What a source is known by among the events of a [`Reactor`].
+/// Identifies a source in the events of a [`Reactor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub u64);
 
-/// What is waited for of a source. Whatever is waited for, its end is told as well; with [`Interest::NONE`] nothing is.
+/// The readiness of a source to wait for. A hangup is always reported as well, except with [`Interest::NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interest {
-    /// Something can be read, or nothing ever will.
+    /// Input, or the end of input.
     pub readable: bool,
-    /// Something can be written, or nobody will ever read it.
+    /// Room for output, or an output without a reader.
     pub writable: bool,
     /// Both directions have ended.
     pub hangup: bool,
-    /// The other side writes no more, told as [`readable`](Event::readable) though nothing is read: for the output to a
-    /// reader that would write nothing, and so has gone.
+    /// The peer has ended its output. Reported as [`readable`](Event::readable) although nothing is read: for an output
+    /// whose reader never writes, so that this means it is gone.
     pub half_close: bool,
 }
 
@@ -62,21 +62,21 @@ impl Interest {
         writable: true,
         ..Interest::HANGUP
     };
-    /// The end alone.
+    /// Only the end of the peer's output.
     pub const HANGUP: Interest = Interest {
         hangup: true,
         ..Interest::NONE
     };
 }
 
-/// What has happened to a source.
+/// The readiness of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Which source.
+    /// The source.
     pub token: Token,
-    /// There is something to read, or the end of it.
+    /// Input is available, or has ended.
     pub readable: bool,
-    /// There is room for output, or nobody will ever read it.
+    /// There is room for output, or the output has no reader.
     pub writable: bool,
     /// Both directions have ended.
     pub hangup: bool,
@@ -85,15 +85,15 @@ pub struct Event {
 /// How long [`Reactor::wait`] may sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
+    /// Do not sleep.
     No,
-    /// Until something happens.
+    /// Until a source is ready.
     Forever,
-    /// Until something happens, or until then.
+    /// Until a source is ready, or until this time.
     Until(Instant),
 }
 
-/// Tells which of many sources are ready. Copies of it are the same one.
+/// Reports which of many sources are ready. Clones refer to the same reactor.
 #[derive(Debug, Clone)]
 pub struct Reactor(Rc<Inner>);
 
@@ -105,7 +105,7 @@ struct Inner {
 }
 
 impl Reactor {
-    /// One without sources.
+    /// Creates a reactor without sources.
     pub fn new() -> io::Result<Reactor> {
         Ok(Reactor(Rc::new(Inner {
             poller: os::Poller::new()?,
@@ -113,8 +113,8 @@ impl Reactor {
         })))
     }
 
-    /// Sleeps until a source is ready or the time is over; replaces `events` by what has happened. `true` if the time is over.
-    /// May return early, without events: the time of an earlier wait may still wake it once.
+    /// Sleeps until a source is ready or the time is over; replaces `events` by the ready sources. Returns `true` if the
+    /// time is over. May return early without events: the timeout of an earlier wait may still end one wait.
     pub fn wait(&self, wait: Wait, events: &mut Vec<Event>) -> io::Result<bool> {
         let always_ready = self.0.always_ready.borrow();
         if always_ready.is_empty() {
@@ -125,7 +125,7 @@ impl Reactor {
         Ok(matches!(wait, Wait::Until(time) if Instant::now() >= time))
     }
 
-    /// Forgets the times of the waits before: they wake nobody.
+    /// Cancels the timeouts of earlier waits.
     pub fn cancel_alarm(&self) {
         self.0.poller.cancel_alarm();
     }
@@ -144,8 +144,8 @@ impl Reactor {
     }
 }
 
-/// Something that a [`Reactor`] waits for. At first nothing is waited for; to drop it ends that before it is closed, for a
-/// process that is just being started may have a copy of it.
+/// A descriptor registered with a [`Reactor`], without interest at first. Dropping it removes it from the reactor before
+/// it is closed, because a process that is being started may have a copy of the descriptor.
 #[derive(Debug)]
 pub struct Source<T: Waitable> {
     inner: T,
@@ -156,7 +156,7 @@ pub struct Source<T: Waitable> {
 }
 
 impl<T: Waitable> Source<T> {
-    /// A source, known by this token.
+    /// Registers a source under this token.
     pub fn new(reactor: &Reactor, inner: T, token: Token) -> Source<T> {
         Source {
             inner,
@@ -167,7 +167,7 @@ impl<T: Waitable> Source<T> {
         }
     }
 
-    /// A source of which this is waited for from the start.
+    /// Registers a source with this interest.
     pub fn with(
         reactor: &Reactor,
         inner: T,
@@ -179,8 +179,8 @@ impl<T: Waitable> Source<T> {
         Ok(source)
     }
 
-    /// Waits for this from now on. The system is asked only if that is a change. Whatever has no events, such as a regular
-    /// file, is always ready.
+    /// Changes the interest. Makes a system call only if it differs. A descriptor without events, such as a regular file,
+    /// is always ready.
     pub fn set_interest(&self, interest: Interest) -> io::Result<()> {
         let before = self.interest.get();
         if interest == before {
@@ -224,12 +224,13 @@ impl<T: Waitable> AsFd for Source<T> {
     }
 }
 
-/// The end of a process, as a source: readable when it has ended. It holds a pointer to the process, or to its owner.
+/// The exit of a process, as a source: readable once the process has ended. It holds a pointer to the process, or to its
+/// owner.
 #[derive(Debug)]
 pub struct Exit<P = Rc<ProcessRef>>(P);
 
 impl<P: Deref<Target: AsRef<ProcessRef>> + Clone> Exit<P> {
-    /// `None` where the system offers no event for it: look at [`ProcessRef::is_alive`] from time to time then.
+    /// The exit of `process`. `None` if the system offers no event for it: then poll [`ProcessRef::is_alive`].
     pub fn of(process: &P) -> Option<Exit<P>> {
         process.as_ref().exit_fd()?;
         Some(Exit(process.clone()))
@@ -243,57 +244,57 @@ impl<P: Deref<Target: AsRef<ProcessRef>>> AsFd for Exit<P> {
     }
 }
 
-/// The number of a descriptor, for the program that this process becomes.
+/// The number of a descriptor, for the program that this process executes.
 pub fn number_of(source: &impl Waitable) -> i32 {
     source.as_fd().as_raw_fd()
 }
 
-/// Whether the other end is closed for good, and not only for writing.
+/// Whether the peer has closed the connection, and not only its output.
 pub fn is_hung_up(source: &impl Waitable) -> bool {
     let looked = poll_one(source, PollFlags::empty(), Duration::ZERO);
     looked.is_none_or(|flags| flags.intersects(PollFlags::HUP | PollFlags::ERR))
 }
 
-/// Whether the other end is closed, or writes no more, at once or within this time.
+/// Whether the peer has closed the connection or its output, or does so within this time.
 pub fn input_ends_within(input: &impl Waitable, time: Duration) -> bool {
     let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
     poll_one(input, PollFlags::RDHUP, time).is_some_and(|flags| flags.intersects(ended))
 }
 
-/// Whether nobody has the other end of a pipe that is written to, at once or within this time.
+/// Whether a pipe has no reader, or loses it within this time.
 pub fn reader_is_gone_within(output: &impl Waitable, time: Duration) -> bool {
     poll_one(output, PollFlags::empty(), time).is_some_and(|flags| flags.contains(PollFlags::ERR))
 }
 
-/// Whether something can be read, or the end was reached, at once or within this time.
+/// Whether input is available or has ended, or that happens within this time.
 pub fn is_readable_within(source: &impl Waitable, time: Duration) -> bool {
     poll_one(source, PollFlags::IN, time).is_some_and(|flags| !flags.is_empty())
 }
 
-/// Whether something could be written now, or nobody will ever read it.
+/// Whether there is room for output, or the output has no reader.
 pub fn has_room(output: &impl Waitable) -> bool {
     let looked = poll_one(output, PollFlags::OUT, Duration::ZERO);
     looked.is_some_and(|flags| !flags.is_empty())
 }
 
-/// How many bytes wait in a pipe or socket to be read here.
+/// Number of unread bytes in a pipe or socket.
 pub fn unread_bytes(input: &impl Waitable) -> usize {
     let unread = rustix::io::ioctl_fionread(input).unwrap_or(0);
     usize::try_from(unread).unwrap_or(0)
 }
 
-/// How many bytes of what was written to a pipe or socket the other end has not read. It is exact for a pipe; of a socket,
-/// some systems count the memory that is in use. `None` if the system does not tell.
+/// Number of bytes written to a pipe or socket that the peer has not read. Exact for a pipe; for a socket, some systems
+/// return the memory in use. `None` if the system does not report it.
 pub fn unread_by_peer(output: &impl Waitable) -> Option<usize> {
     os::unread_by_peer(output.as_fd())
 }
 
-/// Asks for a pipe of this many bytes. A user may have used up its share of large ones: then it stays as it is.
+/// Requests this size for a pipe. If the user's quota of large pipes is used up, the pipe keeps its size.
 pub fn set_pipe_size(pipe: &impl Waitable, bytes: usize) {
     let _ = os::set_pipe_size(pipe.as_fd(), bytes);
 }
 
-/// What has happened, empty if nothing has within this time; `None` if that cannot be seen.
+/// The readiness within this time, empty if there is none; `None` if it cannot be polled.
 fn poll_one(source: &impl Waitable, what: PollFlags, time: Duration) -> Option<PollFlags> {
     let mut polled = [PollFd::from_borrowed_fd(source.as_fd(), what)];
     let time = Timespec::try_from(time).unwrap_or_default();

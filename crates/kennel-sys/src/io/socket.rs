@@ -1,4 +1,4 @@
-//! Sockets of this machine between a daemon and its clients, which never make either of them wait.
+//! Non-blocking Unix sockets between a daemon and its clients.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -24,13 +24,13 @@ use crate::passing::{self, Passing};
 use crate::runtime_dir::RuntimeDir;
 use crate::user::UserId;
 
-/// Nobody is refused for coming at the same time as a thousand others.
+/// Backlog of the listener: a thousand shims may connect at once.
 const BACKLOG: i32 = 4096;
-/// Maximum number of descriptors that the kernel lets come with one message (`SCM_MAX_FD`).
-const MOST_DESCRIPTORS: usize = 253;
+/// Maximum number of descriptors in one message (`SCM_MAX_FD`).
+const MAX_DESCRIPTORS: usize = 253;
 
-/// A connected socket, which never blocks. A peer that is not trusted has no reason to pass descriptors, and to close one can
-/// take as long as its sender likes: they are refused, or, by a kernel that cannot do that, closed by another thread.
+/// A connected, non-blocking socket. An untrusted peer has no reason to pass descriptors, and closing one can take as
+/// long as its sender likes. So they are refused, or closed by another thread if the kernel cannot refuse them.
 #[derive(Debug)]
 pub struct Stream {
     /// `None` once it is closed.
@@ -39,7 +39,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes a connected socket over, and refuses descriptors from now on.
+    /// Wraps a connected socket, and refuses descriptors.
     pub fn new(socket: Handle) -> io::Result<Stream> {
         let stream = UnixStream::from(socket.into_inner());
         stream.set_nonblocking(true)?;
@@ -49,8 +49,8 @@ impl Stream {
         })
     }
 
-    /// Connects without waiting, and refuses descriptors. `WouldBlock` if the listener's queue is full: std's connect would wait
-    /// in it, behind a stopped process for ever.
+    /// Connects without waiting, and refuses descriptors. `WouldBlock` if the listener's queue is full; `std` would wait,
+    /// for a stopped process for ever.
     pub fn connect(path: &Path) -> io::Result<Stream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
@@ -70,7 +70,7 @@ impl Stream {
         })
     }
 
-    /// Two ends of a connection: for this process, which trusts the other end, and for a process that is started with it.
+    /// A socket pair: one end for this process, which trusts the peer, and one for a process that it starts.
     pub fn pair() -> io::Result<(Stream, Handle)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -85,30 +85,30 @@ impl Stream {
         self.stream.as_ref().expect("open until it is dropped")
     }
 
-    /// Whether descriptors may come along with what is received.
+    /// Whether the peer can pass descriptors.
     pub fn passing(&self) -> Passing {
         self.passing.get()
     }
 
-    /// Takes descriptors from the peer, which is trusted.
+    /// Accepts descriptors from the peer, which is trusted.
     pub fn allow_passing(&self) {
         passing::allow(self);
         self.passing.set(Passing::Allowed);
     }
 
-    /// All that came before descriptors were refused is received: none comes along any more.
+    /// All bytes sent before descriptors were refused are received: no descriptor can arrive any more.
     pub fn is_drained(&self) {
         if self.passing.get() == Passing::RefusedFromNow {
             self.passing.set(Passing::Refused);
         }
     }
 
-    /// Sends what can be sent without waiting.
+    /// Sends as many bytes as possible without waiting.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(os::send(self.as_fd(), bytes, SendFlags::DONTWAIT)?)
     }
 
-    /// Sends something short, and two handles with it.
+    /// Sends a short message with two descriptors.
     pub fn send_with(&self, bytes: &[u8], along: [&dyn Waitable; 2]) -> io::Result<usize> {
         let ends = along.map(|handle| handle.as_fd());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -118,22 +118,22 @@ impl Stream {
         Ok(sendmsg(self, &[IoSlice::new(bytes)], &mut message, flags)?)
     }
 
-    /// Receives what is there, once; 0 at the end.
+    /// Receives available bytes, once; 0 at the end.
     pub(super) fn receive(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let (_, count) = rustix::net::recv(self, bytes, RecvFlags::empty())?;
         Ok(count)
     }
 
-    /// The same into the spare capacity of `bytes`. The kernel asks less of a receiver than of a reader.
+    /// The same into the spare capacity of `bytes`. `recv` takes less time in the kernel than `read`.
     pub(super) fn receive_into_spare(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let room = spare_capacity(bytes);
         let (_, count) = rustix::net::recv(self, room, RecvFlags::empty())?;
         Ok(count)
     }
 
-    /// Receives what is there, once, with all handles that come along, however many.
+    /// Receives available bytes, once, with all descriptors that come with them.
     pub fn receive_with(&self, bytes: &mut [u8], along: &mut Vec<Handle>) -> io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut came = RecvAncillaryBuffer::new(&mut space);
         let mut room = [IoSliceMut::new(bytes)];
         let received = recvmsg(self, &mut room, &mut came, RecvFlags::CMSG_CLOEXEC);
@@ -145,19 +145,19 @@ impl Stream {
         Ok(received?.bytes)
     }
 
-    /// Receives without taking it: the next one to receive gets the same.
+    /// Receives available bytes without removing them from the socket.
     pub fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let (_, count) = rustix::net::recv(self, bytes, RecvFlags::PEEK)?;
         Ok(count)
     }
 
-    /// Waits until there is something to receive, or room to send if `sends`; or until `or` is readable. `false` if nothing
-    /// happened within this time.
+    /// Waits until input is available, or room for output if `sends`; or until `or` is readable. `false` if this takes
+    /// longer than `most`.
     pub fn wait(&self, sends: bool, or: Option<&dyn Waitable>, most: Duration) -> io::Result<bool> {
         let mut what = PollFlags::IN;
         what.set(PollFlags::OUT, sends);
         let ours = PollFd::from_borrowed_fd(self.as_fd(), what);
-        // Where there is no other, ours is looked at twice.
+        // Without `or`, this socket takes its place.
         let other = or.map_or(self.as_fd(), |other| other.as_fd());
         let mut polled = [ours, PollFd::from_borrowed_fd(other, PollFlags::IN)];
         let polled = &mut polled[..1 + usize::from(or.is_some())];
@@ -169,18 +169,18 @@ impl Stream {
         }
     }
 
-    /// Sends no more.
+    /// Ends the output.
     pub fn end_output(&self) {
         let _ = self.stream().shutdown(Shutdown::Write);
     }
 
-    /// Whether a process of our own user made the other end.
+    /// Whether a process of this user created the other end.
     pub fn is_of_our_user(&self) -> bool {
         let peer = os::peer_credentials(self.as_fd());
         peer.is_ok_and(|(_, uid)| uid == UserId::current().number())
     }
 
-    /// The path at which the other end listened, if it did.
+    /// The path of the listening socket at the other end, if it has one.
     pub fn peer_path(&self) -> Option<PathBuf> {
         let address = self.stream().peer_addr().ok()?;
         address.as_pathname().map(Path::to_owned)
@@ -205,30 +205,30 @@ impl AsFd for Stream {
     }
 }
 
-/// Where clients connect. It never blocks.
+/// A non-blocking listener for clients.
 #[derive(Debug)]
 pub struct Listener(UnixListener);
 
 impl Listener {
-    /// Listens at this path in this directory. Sessions compare the path that the kernel tells them with the directory, so it
-    /// is bound by its path; whether that led here is seen in the directory itself.
+    /// Listens at `path` in `dir`. Sessions compare the path that the kernel reports with the directory, so the socket is
+    /// bound by its path. Afterwards, the directory is checked for the socket.
     pub fn bind(dir: &RuntimeDir, path: &Path) -> io::Result<Listener> {
         let socket = bound_at(path)?;
-        make_ours_alone(dir, path.file_name().unwrap_or_default())?;
+        set_mode(dir, path.file_name().unwrap_or_default())?;
         rustix::net::listen(&socket, BACKLOG)?;
         Listener::new(Handle::new(socket))
     }
 
-    /// Takes a listening socket over.
+    /// Wraps a listening socket.
     pub fn new(socket: Handle) -> io::Result<Listener> {
-        // An earlier build may not have.
+        // An earlier build may not have set this.
         passing::refuse(&socket);
         let listener = UnixListener::from(socket.into_inner());
         listener.set_nonblocking(true)?;
         Ok(Listener(listener))
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     pub fn accept(&self) -> io::Result<Stream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.0, flags)?;
@@ -245,21 +245,21 @@ impl AsFd for Listener {
     }
 }
 
-/// Gives a socket's owner what a wild umask has taken, and follows no link.
-fn make_ours_alone(dir: &RuntimeDir, name: &OsStr) -> io::Result<()> {
+/// Gives the socket's owner the permissions that an unusual umask removed. Follows no link.
+fn set_mode(dir: &RuntimeDir, name: &OsStr) -> io::Result<()> {
     let file = os::open_entry(dir.handle(), name)?;
     let facts = crate::fs::FileFacts::from(rustix::fs::fstat(&file)?);
     if !facts.is_socket() {
-        return Err(io::Error::other("it is no socket"));
+        return Err(io::Error::other("it is not a socket"));
     }
     Ok(os::chmod_entry(file.as_fd(), Mode::RUSR | Mode::WUSR)?)
 }
 
-/// A socket whose file is closed to others from its first moment on: it gets the mode of the socket itself.
+/// Binds a socket whose file other users can never open: the file gets the mode of the socket.
 fn bound_at(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Before it is connected to: those who are accepted have this of it.
+    // Set before the first connection: accepted sockets inherit it.
     passing::refuse(&socket);
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -299,7 +299,7 @@ mod tests {
         std::fs::write(&precious, "").unwrap();
         std::fs::set_permissions(&precious, PermissionsExt::from_mode(0o644)).unwrap();
         std::os::unix::fs::symlink(&precious, dir.path().join("link.sock")).unwrap();
-        make_ours_alone(&dir, "link.sock".as_ref()).unwrap_err();
+        set_mode(&dir, "link.sock".as_ref()).unwrap_err();
         assert_eq!(mode(&precious), 0o644);
         // Another directory is where this one was.
         std::fs::rename(dir.path(), scope.path("moved")).unwrap();

@@ -76,7 +76,7 @@ pub(crate) fn catches_alarm(pid: u32) -> io::Result<bool> {
 /// SIGALRM in a set of signals, as `/proc` shows one.
 pub(super) const ALARM: u64 = 1 << (libc::SIGALRM - 1);
 
-/// What a process does, by its letter and its CPU time.
+/// The state letter and CPU time of a process.
 pub(crate) fn work(pid: u32) -> Option<ProcessWork> {
     parse_work(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }

@@ -1,5 +1,5 @@
-//! Whether stdout was open when this process started. `std` opens `/dev/null` in its place before `main`, and nothing tells
-//! that from a stdout that was `/dev/null` on purpose.
+//! Records whether stdout was open when this process started. `std` opens `/dev/null` in its place before `main`, and
+//! afterwards that looks like a stdout that was `/dev/null` on purpose.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 // SAFETY: the section is a list of functions without arguments that must be taken. This one needs nothing of `std`.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_STD: extern "C" fn() = note_stdout;
+static RUN_BEFORE_STD: extern "C" fn() = note_stdout;
 
 extern "C" fn note_stdout() {
     // SAFETY: reads the flags of a descriptor, or fails because there is none.

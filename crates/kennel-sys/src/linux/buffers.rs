@@ -27,9 +27,8 @@ pub(crate) fn set_buffer_size(channel: BorrowedFd<'_>, bytes: usize) -> bool {
     set_pipe_size(channel, bytes) || sockopt::set_socket_send_buffer_size(channel, bytes).is_ok()
 }
 
-/// How many bytes of what was written to a pipe, or sent to a socket of this machine, the other end has not read. Of a
-/// socket, the kernel counts memory: whole parts of what was sent, and what it needs beside them. `None` if it does not
-/// tell.
+/// Number of bytes written to a pipe or Unix socket that the other end has not read. For a socket, the kernel counts
+/// memory: whole buffers and their overhead. `None` if it does not report the number.
 pub(crate) fn unread_by_peer(output: BorrowedFd<'_>) -> Option<usize> {
     if pipe_size(output).is_some() {
         let unread = rustix::io::ioctl_fionread(output).ok()?;

@@ -30,12 +30,12 @@ pub(crate) struct CachedStat {
 impl CachedStat {
     /// Metadata of the file that a link of `/proc` leads to.
     pub(crate) fn behind(link: impl Arg) -> io::Result<CachedStat> {
-        Self::behind_in(CWD, link)
+        Self::of_link_in(CWD, link)
     }
 
     /// The same, for a link in `dir`.
-    pub(crate) fn behind_in(dir: impl AsFd, link: impl Arg) -> io::Result<CachedStat> {
-        Self::of(&pin(dir, link)?)
+    pub(crate) fn of_link_in(dir: impl AsFd, link: impl Arg) -> io::Result<CachedStat> {
+        Self::of(&open_path(dir, link)?)
     }
 
     fn of(file: &OwnedFd) -> io::Result<CachedStat> {
@@ -74,7 +74,7 @@ impl CachedStat {
 }
 
 /// A descriptor that names the file behind a link without opening it.
-fn pin(dir: impl AsFd, link: impl Arg) -> io::Result<OwnedFd> {
+fn open_path(dir: impl AsFd, link: impl Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(openat(dir, link, flags, Mode::empty())?)
 }
@@ -82,7 +82,7 @@ fn pin(dir: impl AsFd, link: impl Arg) -> io::Result<OwnedFd> {
 /// Opens the pipe behind a link of `/proc`. Fails, without opening anything, if another file is there: the process may
 /// replace it at any moment, and to open a file is a request to its file system.
 pub(crate) fn open_pipe(link: impl Arg, inode: u64, access: OFlags) -> io::Result<OwnedFd> {
-    let pinned = pin(CWD, link)?;
+    let pinned = open_path(CWD, link)?;
     let stat = CachedStat::of(&pinned)?;
     if stat.ino != inode || stat.file_type() != FileType::Fifo {
         return Err(io::ErrorKind::InvalidInput.into());

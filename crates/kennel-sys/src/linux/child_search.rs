@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 
 /// Pids below this are tried in every step: twice as many as the kernel's default limit allows.
-const LOW: u32 = 1 << 16;
+const LOW_PIDS: u32 = 1 << 16;
 /// No pid is higher than this: `PID_MAX_LIMIT`.
-const END: u32 = 1 << 22;
-/// Pids from [`LOW`] on that are tried in one step.
+const PID_LIMIT: u32 = 1 << 22;
+/// Pids from [`LOW_PIDS`] on that are tried in one step.
 const STEP: u32 = 1 << 17;
 /// Steps after which every pid was tried.
-const STEPS: u32 = (END - LOW).div_ceil(STEP);
+const STEPS: u32 = (PID_LIMIT - LOW_PIDS).div_ceil(STEP);
 
 /// A search that continues while children are left.
 #[derive(Debug, Default)]
@@ -24,17 +24,17 @@ pub(crate) struct ChildSearch {
     found: HashSet<u32>,
     /// Steps since a new child was found.
     steps: u32,
-    /// Where the next step begins, counted from [`LOW`].
+    /// Pid at which the next step begins, counted from [`LOW_PIDS`].
     next: u32,
 }
 
 impl ChildSearch {
     /// Tries the next pids; returns the children among them, zombies included.
     pub(crate) fn step(&mut self) -> Vec<u32> {
-        let from = LOW + self.next;
-        let to = (from + STEP).min(END);
-        self.next = if to == END { 0 } else { self.next + STEP };
-        let children: Vec<u32> = (1..LOW).chain(from..to).filter(is_child).collect();
+        let from = LOW_PIDS + self.next;
+        let to = (from + STEP).min(PID_LIMIT);
+        self.next = if to == PID_LIMIT { 0 } else { self.next + STEP };
+        let children: Vec<u32> = (1..LOW_PIDS).chain(from..to).filter(is_child).collect();
         self.steps += 1;
         for &pid in &children {
             if self.found.insert(pid) {
@@ -90,14 +90,18 @@ mod tests {
     #[test]
     fn every_pid_is_tried_once_per_sweep() {
         let mut search = ChildSearch::default();
-        let mut tried = LOW;
+        let mut tried = LOW_PIDS;
         while !search.is_complete() {
-            let from = LOW + search.next;
+            let from = LOW_PIDS + search.next;
             assert_eq!(from, tried);
             search.steps += 1;
-            tried = (from + STEP).min(END);
-            search.next = if tried == END { 0 } else { search.next + STEP };
+            tried = (from + STEP).min(PID_LIMIT);
+            search.next = if tried == PID_LIMIT {
+                0
+            } else {
+                search.next + STEP
+            };
         }
-        assert_eq!((tried, search.next), (END, 0));
+        assert_eq!((tried, search.next), (PID_LIMIT, 0));
     }
 }

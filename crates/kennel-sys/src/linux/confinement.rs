@@ -37,7 +37,7 @@ const CHUNK: usize = 8192;
 
 /// Reads a confinement. `process` is a pid, or `self`. With `children`, it fails if the children would be in other
 /// namespaces than the process itself, which is possible after `unshare` or `setns`. If it is compared with `other`,
-/// reading stops at the first difference, and the root stays [`UNREAD_ROOT`]. The root comes last, because only its file
+/// reading stops at the first difference, and the root directory has no parent [`UNREAD_ROOT`]. The root comes last, because only its file
 /// belongs to a file system that the process may have chosen.
 pub(crate) fn confinement(
     process: &str,
@@ -63,7 +63,7 @@ pub(crate) fn confinement(
     if other.is_some_and(|other| !read.equals_but_for_root(other)) {
         return Ok(read);
     }
-    let root = CachedStat::behind_in(&dir, "root")?;
+    let root = CachedStat::of_link_in(&dir, "root")?;
     Ok(Confinement {
         // With the mount: a read-only bind mount of `/` has the device and inode of `/`.
         root: (root.dev, root.ino, root.mount),

@@ -136,7 +136,7 @@ const SHOW_NAME_PEER_AND_QUEUES: u32 = 1 | 4 | 16;
 impl Sockets {
     /// Lists all of them; empty if the kernel does not answer.
     pub(crate) fn all() -> Sockets {
-        Sockets::ask().unwrap_or_default()
+        Sockets::query_kernel().unwrap_or_default()
     }
 
     /// State of the socket with this inode; `None` if it is not a Unix socket of our network namespace.
@@ -151,10 +151,10 @@ impl Sockets {
         }
     }
 
-    fn ask() -> io::Result<Sockets> {
+    fn query_kernel() -> io::Result<Sockets> {
         let mut sockets = HashMap::new();
         let request = unix_request(u32::MAX, SHOW_NAME_PEER_AND_QUEUES);
-        SockDiag::open()?.ask(&request, |answer| sockets.extend(unix_socket(answer)))?;
+        SockDiag::open()?.request(&request, |answer| sockets.extend(unix_socket(answer)))?;
         Ok(Sockets(sockets))
     }
 }

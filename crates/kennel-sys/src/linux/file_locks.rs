@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::cached_stat::CachedStat;
 use super::procfs::{lossy_text, short_text};
-use crate::backend::LockTaker;
+use crate::backend::LockOwner;
 use crate::fs::FileId;
 use crate::process::ProcessRef;
 
@@ -68,8 +68,8 @@ pub(crate) fn holds_any_lock(process: &ProcessRef, fits: &dyn Fn(FileId, &Path) 
 }
 
 /// The living processes that took the lock on `file`, proven takers first.
-pub(crate) fn lock_takers(file: FileId) -> Vec<LockTaker> {
-    let mut takers: Vec<LockTaker> = Vec::new();
+pub(crate) fn lock_owners(file: FileId) -> Vec<LockOwner> {
+    let mut takers: Vec<LockOwner> = Vec::new();
     for entry in flocks() {
         let known = takers.iter().any(|taker| taker.process.pid() == entry.pid);
         if entry.ino != file.ino || known {
@@ -86,7 +86,7 @@ pub(crate) fn lock_takers(file: FileId) -> Vec<LockTaker> {
         };
         let named = || entry.dev == file.dev && flocks().contains(&entry) && process.is_alive();
         if proven || named() {
-            takers.push(LockTaker { process, proven });
+            takers.push(LockOwner { process, proven });
         }
     }
     takers.sort_by_key(|taker| !taker.proven);
@@ -132,7 +132,7 @@ fn is_locked(pid: u32, fd: &str) -> io::Result<bool> {
     Ok(locks.any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK")))
 }
 
-/// One held `flock` of `/proc/locks`.
+/// A held `flock` in `/proc/locks`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Flock {
     pid: u32,

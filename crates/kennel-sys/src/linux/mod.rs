@@ -38,7 +38,7 @@ pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, has_waiting_connections, pipe_far_end,
     readers, writers,
 };
-pub(crate) use file_locks::{holds_any_lock, holds_lock, holds_lock_by, lock_holders, lock_takers};
+pub(crate) use file_locks::{holds_any_lock, holds_lock, holds_lock_by, lock_holders, lock_owners};
 pub use files::{SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
 pub(crate) use files::{
     anonymous_file, chmod_entry, copy_attributes, descriptor_path, exchange,
@@ -53,7 +53,7 @@ pub(crate) use open_files::{
     FileKind, FileStamp, OpenFile, blocked_locks, event_number, inode_number, may_read, open_files,
     open_links, pidfd_target, reads_only, watched_inodes,
 };
-pub(crate) use orphans::{OrphanLook, end as end_orphans, find as find_orphans};
+pub(crate) use orphans::{OrphanFacts, end as end_orphans, find as find_orphans};
 pub(crate) use own_process::{
     close_at_exec_from, die_with_parent, errno, is_first_thread, is_subreaper, outlive_parent,
     require_served, set_errno, set_process_name, set_subreaper,
@@ -63,9 +63,9 @@ pub(crate) use pidfd::{
 };
 pub use procfs::ephemeral_ports;
 pub(crate) use procfs::{
-    age, boot_id, children, children_of_this_process, command_line, command_name, environ_has,
-    environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with, is_kennel,
-    now_in_ticks, pid_namespace, processes, resident, session_of, since, sockets_of, stat,
+    age, boot_id, children, children_of_this_process, command_line, command_name, elapsed_since,
+    environ_has, environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with,
+    is_kennel, now_in_ticks, pid_namespace, processes, resident, session_of, sockets_of, stat,
     stream_identity, this_program, thread_count_of_this_process, user_of, visible_pid,
 };
 pub(crate) use reactor::Poller;
@@ -85,5 +85,5 @@ pub(crate) use streams::{fill_random, reopen_to_read, reopen_to_write, write_wit
 pub(crate) use waits::{Wait, waits};
 pub use wakers::Waker;
 
-/// What to do where the processes of this machine cannot be seen.
-pub const HOW_TO_SEE_PROCESSES: &str = "mount a /proc of this pid namespace";
+/// The fix if the processes of this machine cannot be listed.
+pub const FIX_FOR_HIDDEN_PROCESSES: &str = "mount a /proc of this pid namespace";

@@ -199,11 +199,11 @@ pub(crate) fn resident(pid: u32) -> u64 {
 
 /// The time since a process was started.
 pub(crate) fn age(pid: u32) -> Duration {
-    since(stat(pid).map_or(u64::MAX, |stat| stat.start))
+    elapsed_since(stat(pid).map_or(u64::MAX, |stat| stat.start))
 }
 
 /// The time since a moment in clock ticks, the unit of a process's start.
-pub(crate) fn since(ticks: u64) -> Duration {
+pub(crate) fn elapsed_since(ticks: u64) -> Duration {
     let ticks = now_in_ticks().saturating_sub(ticks);
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
 }
@@ -263,10 +263,10 @@ fn children_by_search(parent: u32) -> io::Result<Vec<u32>> {
 /// The path to start this program again: its descriptor in `/proc`, which works even if its file was replaced or removed;
 /// without `/proc`, the path that it was started with.
 pub(crate) fn this_program() -> PathBuf {
-    const BY_DESCRIPTOR: &str = "/proc/self/exe";
+    const SELF_EXE: &str = "/proc/self/exe";
     // The link also works for a removed file.
-    if rustix::fs::stat(BY_DESCRIPTOR).is_ok() {
-        return BY_DESCRIPTOR.into();
+    if rustix::fs::stat(SELF_EXE).is_ok() {
+        return SELF_EXE.into();
     }
     let path = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
     std::path::absolute(path).unwrap_or_else(|_| path.into())
@@ -397,13 +397,13 @@ fn environ(pid: u32) -> io::Result<Vec<u8>> {
 /// The ports that the kernel assigns to outgoing connections: `ip_local_port_range`.
 pub fn ephemeral_ports() -> RangeInclusive<u16> {
     /// The default of Linux.
-    const USUAL: RangeInclusive<u16> = 32768..=60999;
+    const DEFAULT_PORTS: RangeInclusive<u16> = 32768..=60999;
     let text = short_text("/proc/sys/net/ipv4/ip_local_port_range");
     let range = |text: String| {
         let mut numbers = text.split_whitespace().map(str::parse);
         Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
     };
-    text.ok().and_then(range).unwrap_or(USUAL)
+    text.ok().and_then(range).unwrap_or(DEFAULT_PORTS)
 }
 
 #[cfg(test)]

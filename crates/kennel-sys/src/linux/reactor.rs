@@ -1,7 +1,7 @@
-//! Waiting for many descriptors and a time: epoll, level-triggered, and one timer.
+//! The reactor of Linux: epoll, level-triggered, and one timer.
 //!
-//! A time that is not near is waited for by the timer, which is set only for an earlier time than it was: a wait that is told
-//! its time would look at the clock and set a timer in the kernel for everything that happens.
+//! The timer ends a long wait. It is set only for an earlier time than before: with a timeout for each wait, the kernel
+//! would read the clock and set a timer for every event.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
@@ -18,22 +18,22 @@ use super::wakers::Alarm;
 use crate::io::{Event, Interest, Token, Wait};
 
 /// Maximum number of events of one wait.
-const AT_ONCE: usize = 128;
+const MAX_EVENTS: usize = 128;
 /// The token of the timer.
-const ALARM: u64 = u64::MAX;
-/// A wait that may take longer than this is ended by the timer.
-const LONG: Duration = Duration::from_millis(100);
+const TIMER_TOKEN: u64 = u64::MAX;
+/// A wait that may take longer than this ends with the timer.
+const LONG_WAIT: Duration = Duration::from_millis(100);
 
-const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
-const INPUT: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(ENDED);
-const ROOM: EventFlags = EventFlags::OUT.union(ENDED);
+const HANGUP_FLAGS: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
+const INPUT: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(HANGUP_FLAGS);
+const WRITABLE_FLAGS: EventFlags = EventFlags::OUT.union(HANGUP_FLAGS);
 
-/// What a reactor waits with.
+/// The state of a reactor.
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    /// Made when it is first needed: many processes wait for no time.
+    /// Created when it is first needed: many processes need no timer.
     alarm: OnceCell<Alarm>,
-    /// What the alarm is set for.
+    /// The time at which the timer expires.
     alarm_at: Cell<Option<Instant>>,
     happened: RefCell<Vec<epoll::Event>>,
 }
@@ -50,11 +50,11 @@ impl Poller {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             alarm: OnceCell::new(),
             alarm_at: Cell::new(None),
-            happened: RefCell::new(Vec::with_capacity(AT_ONCE)),
+            happened: RefCell::new(Vec::with_capacity(MAX_EVENTS)),
         })
     }
 
-    /// `false` for what has no events, such as a regular file: it is always ready.
+    /// Adds a descriptor. `false` for one without events, such as a regular file: it is always ready.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: Token, what: Interest) -> io::Result<bool> {
         let data = EventData::new_u64(token.0);
         match epoll::add(&self.epoll, fd, data, flags(what)) {
@@ -81,9 +81,9 @@ impl Poller {
     pub(crate) fn wait(&self, wait: Wait, events: &mut Vec<Event>) -> io::Result<bool> {
         let most = match wait {
             Wait::No => Some(Duration::ZERO),
-            // The alarm may be set for the time of a wait before: to turn it off costs more than to be woken once.
+            // The timer may be set for an earlier wait: to cancel it costs more than one extra wake-up.
             Wait::Forever => None,
-            Wait::Until(time) => self.without_alarm(time),
+            Wait::Until(time) => self.timeout_without_timer(time),
         };
         let most = most.and_then(|most| Timespec::try_from(most).ok());
         let mut happened = self.happened.borrow_mut();
@@ -96,33 +96,33 @@ impl Poller {
         let mut may_be_over = most.is_some();
         for event in happened.iter() {
             let (flags, token) = (event.flags, event.data.u64());
-            if token == ALARM {
+            if token == TIMER_TOKEN {
                 self.cancel_alarm();
-                // Of this wait, or of one before it that was for an earlier time.
+                // The timer expired for this wait, or for an earlier one.
                 may_be_over = true;
                 continue;
             }
             events.push(Event {
                 token: Token(token),
                 readable: flags.intersects(INPUT),
-                writable: flags.intersects(ROOM),
-                hangup: flags.intersects(ENDED),
+                writable: flags.intersects(WRITABLE_FLAGS),
+                hangup: flags.intersects(HANGUP_FLAGS),
             });
         }
         Ok(may_be_over && matches!(wait, Wait::Until(time) if Instant::now() >= time))
     }
 
-    /// How long to wait until this time without the alarm; `None` if the alarm ends the wait then, or earlier.
-    fn without_alarm(&self, time: Instant) -> Option<Duration> {
+    /// The timeout for a wait until `time` without the timer; `None` if the timer ends the wait by then.
+    fn timeout_without_timer(&self, time: Instant) -> Option<Duration> {
         if self.alarm_at.get().is_some_and(|at| at <= time) {
             return None;
         }
         let left = time.saturating_duration_since(Instant::now());
-        if left < LONG {
+        if left < LONG_WAIT {
             return Some(left);
         }
         let Some(alarm) = self.alarm() else {
-            // No descriptor for one.
+            // No descriptor is left for a timer.
             return Some(left);
         };
         alarm.set(Some(left));
@@ -135,12 +135,12 @@ impl Poller {
             return Some(alarm);
         }
         let alarm = Alarm::new().ok()?;
-        let data = EventData::new_u64(ALARM);
+        let data = EventData::new_u64(TIMER_TOKEN);
         epoll::add(&self.epoll, &alarm, data, EventFlags::IN).ok()?;
         Some(self.alarm.get_or_init(|| alarm))
     }
 
-    /// Forgets the times of the waits before.
+    /// Cancels the timeouts of earlier waits.
     pub(crate) fn cancel_alarm(&self) {
         if self.alarm_at.take().is_some()
             && let Some(alarm) = self.alarm.get()
@@ -150,7 +150,7 @@ impl Poller {
     }
 }
 
-/// Errors and hangups are told in any case.
+/// The epoll flags. Errors and hangups are always reported.
 fn flags(what: Interest) -> EventFlags {
     let mut flags = EventFlags::empty();
     flags.set(EventFlags::IN, what.readable);

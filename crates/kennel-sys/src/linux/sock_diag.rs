@@ -46,7 +46,7 @@ impl SockDiag {
     }
 
     /// Sends one request, and calls `each` with every answer.
-    pub(super) fn ask(&mut self, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(super) fn request(&mut self, body: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let mut request = Vec::with_capacity(HEADER + body.len());
         request.extend(((HEADER + body.len()) as u32).to_ne_bytes());
         request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());

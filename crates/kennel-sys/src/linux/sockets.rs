@@ -48,7 +48,7 @@ impl Connections {
         };
         let mut diag = SockDiag::open()?;
         let unix = unix_request(1 << ESTABLISHED | 1 << LISTEN, SHOW_NAME_PEER_WAITING);
-        diag.ask(&unix, |answer| {
+        diag.request(&unix, |answer| {
             connections.unix.extend(unix_socket(answer));
         })?;
         let states = [
@@ -62,7 +62,7 @@ impl Connections {
             .into_iter()
             .fold(0u32, |all, state| all | 1 << number_of(state));
         for family in [AddressFamily::INET, AddressFamily::INET6] {
-            diag.ask(&tcp_request(family, states, &[]), |answer| {
+            diag.request(&tcp_request(family, states, &[]), |answer| {
                 connections
                     .tcp
                     .extend(tcp_socket(answer).map(with_plain_addresses));

@@ -14,25 +14,25 @@ use super::files::reopen;
 /// POSIX: a pipe that is ready takes this many bytes without blocking.
 const PIPE_BUF: usize = 4096;
 
-const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+const NONBLOCKING: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
 /// Opens a pipe or a terminal again, for non-blocking reads.
 pub(crate) fn reopen_to_read(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    Ok(reopen(fd, OFlags::RDONLY | WITHOUT_WAITING)?)
+    Ok(reopen(fd, OFlags::RDONLY | NONBLOCKING)?)
 }
 
 /// Opens a pipe or a terminal again, for non-blocking writes.
 pub(crate) fn reopen_to_write(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    Ok(reopen(fd, OFlags::WRONLY | WITHOUT_WAITING)?)
+    Ok(reopen(fd, OFlags::WRONLY | NONBLOCKING)?)
 }
 
 /// Writes without blocking to an open file that others share. If the kernel does not support that, a write of at most
 /// [`PIPE_BUF`] bytes to a pipe that is ready does not block unless another writer fills the pipe in between.
 pub(crate) fn write_without_waiting(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     /// The offset for "the current position": pipes and terminals have no other.
-    const HERE: u64 = u64::MAX;
+    const CURRENT_OFFSET: u64 = u64::MAX;
     let all = [IoSlice::new(bytes)];
-    match rustix::io::pwritev2(fd, &all, HERE, ReadWriteFlags::NOWAIT) {
+    match rustix::io::pwritev2(fd, &all, CURRENT_OFFSET, ReadWriteFlags::NOWAIT) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {}
         written => return Ok(written?),
     }

@@ -1,5 +1,5 @@
-//! What the threads of another process wait for. An idle server waits for events, without a time limit, in one of a few
-//! system calls. A thread in another call may be working.
+//! Finds out what the threads of another process wait for. An idle server waits for events, without a time limit, in one
+//! of a few system calls. A thread in another call may be working.
 
 use std::io;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::kernel::features;
 
 /// Kernel functions in which a thread waits without a time limit, by their name in `wchan`: for pipe input, and for a
 /// child. `poll`, `epoll` and `futex` use the same function with a time limit and without.
-const WITHOUT_LIMIT: [&str; 3] = ["pipe_read", "anon_pipe_read", "do_wait"];
+const UNLIMITED_WAITS: [&str; 3] = ["pipe_read", "anon_pipe_read", "do_wait"];
 /// Stack addresses of 32-bit programs are below this. They have other system call numbers.
 const END_OF_32_BITS: u64 = 1 << 32;
-const SLEEPS: &str = "sleeps, and may go on by itself";
+const MAY_WAKE: &str = "sleeps, and may wake up by itself";
 
-/// What a thread waits for.
+/// The event that a thread waits for.
 #[derive(Debug)]
 pub(crate) enum Wait {
     /// An event without a time limit, in a call that idle servers use.
     Event,
-    /// Something else, or nothing. The text completes "pid 4711 …".
+    /// Something else, or nothing: text that completes "pid 4711 …".
     Other(String),
     /// It cannot be seen, because of this error.
     Unseen(io::Error),
@@ -35,7 +35,7 @@ impl Wait {
     }
 }
 
-/// One thread, as `/proc` shows it.
+/// A thread in `/proc`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     process: u32,
@@ -74,7 +74,7 @@ pub(super) fn tasks(process: u32) -> io::Result<Vec<Task>> {
     Ok(tasks)
 }
 
-/// What each thread of a process waits for. Threads that have ended are left out.
+/// The waits of all threads of a process, except those that have ended.
 pub(crate) fn waits(pid: u32) -> io::Result<Vec<Wait>> {
     let tasks = tasks(pid)?.into_iter();
     let waits = tasks.filter_map(|task| match wait_of(task) {
@@ -105,26 +105,26 @@ fn state(stat: &str) -> &str {
     fields.split_whitespace().next().unwrap_or_default()
 }
 
-/// What a thread in interruptible sleep waits for.
+/// The wait of a thread in interruptible sleep.
 fn blocked(task: Task) -> io::Result<Wait> {
     let shown = match features().proc_syscall {
         true => task.text("syscall"),
         false => Err(io::ErrorKind::PermissionDenied.into()),
     };
     let hidden = match shown {
-        Ok(text) => return Ok(wait_in(&text, |fd| wait_to_read(task, fd))),
+        Ok(text) => return Ok(parse_syscall(&text, |fd| wait_to_read(task, fd))),
         Err(error) if task.has_ended(&error) => return Err(error),
         Err(error) => error,
     };
     // Yama denies the call to all processes but ancestors and root (`ptrace_scope` 1), but not the name of the kernel
     // function.
     match task.text("wchan") {
-        Ok(function) if WITHOUT_LIMIT.contains(&function.as_str()) => Ok(Wait::Event),
+        Ok(function) if UNLIMITED_WAITS.contains(&function.as_str()) => Ok(Wait::Event),
         _ => Ok(Wait::Unseen(hidden)),
     }
 }
 
-/// What a thread waits for while it reads a descriptor.
+/// The wait of a thread that reads a descriptor.
 fn wait_to_read(task: Task, fd: u64) -> Wait {
     let link = match std::fs::read_link(task.path(&format!("fd/{fd}"))).map_err(gone) {
         Ok(link) => link.to_string_lossy().into_owned(),
@@ -138,7 +138,7 @@ fn wait_to_read(task: Task, fd: u64) -> Wait {
     };
     match receive_limit(task, fd, socket) {
         Ok(None) => Wait::Event,
-        Ok(Some(_)) => Wait::other(SLEEPS),
+        Ok(Some(_)) => Wait::other(MAY_WAKE),
         Err(error) => Wait::Unseen(error),
     }
 }
@@ -162,7 +162,7 @@ fn receive_limit(task: Task, fd: u64, socket: u64) -> io::Result<Option<Duration
 /// Parses a line of `/proc/<pid>/syscall`: the number of the call, six arguments, and two addresses, first that of the
 /// stack. `read` says what a reader of a descriptor waits for.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
+fn parse_syscall(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     let mut words = line.split_whitespace();
     let number = words.next().unwrap_or_default();
     let words: Option<Vec<u64>> = words
@@ -181,7 +181,7 @@ fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     }
     // The address of a time, or an `int` of milliseconds, which is negative without a limit.
     let unless = |limited: bool| match limited {
-        true => Wait::other(SLEEPS),
+        true => Wait::other(MAY_WAKE),
         false => Wait::Event,
     };
     let time = |at: usize| unless(arguments[at] != 0);
@@ -202,24 +202,24 @@ fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
         libc::SYS_wait4 | libc::SYS_waitid => Wait::Event,
         libc::SYS_read | libc::SYS_readv => read(arguments[0]),
         libc::SYS_recvfrom | libc::SYS_recvmsg => read(arguments[0]),
-        libc::SYS_rt_sigtimedwait if arguments[2] != 0 => Wait::other(SLEEPS),
-        number => Wait::Other(in_another_call(number)),
+        libc::SYS_rt_sigtimedwait if arguments[2] != 0 => Wait::other(MAY_WAKE),
+        number => Wait::Other(describe_call(number)),
     }
 }
 
 /// Other platforms have other system call numbers.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn wait_in(_line: &str, _read: impl Fn(u64) -> Wait) -> Wait {
+fn parse_syscall(_line: &str, _read: impl Fn(u64) -> Wait) -> Wait {
     Wait::Unseen(io::ErrorKind::Unsupported.into())
 }
 
-/// What a thread does in a call that idle servers do not use.
+/// Describes a system call that idle servers do not use.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn in_another_call(number: libc::c_long) -> String {
+fn describe_call(number: libc::c_long) -> String {
     let words = match number {
-        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => SLEEPS,
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => MAY_WAKE,
         // A call with a time limit that was interrupted, as by closing a laptop. A `poll` without a limit looks the same.
-        libc::SYS_restart_syscall => SLEEPS,
+        libc::SYS_restart_syscall => MAY_WAKE,
         libc::SYS_openat | libc::SYS_openat2 => "waits for a file to be opened, as a named pipe",
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open | libc::SYS_creat => "waits for a file to be opened, as a named pipe",
@@ -258,7 +258,7 @@ mod tests {
         let in_call = |number: libc::c_long, arguments: [u64; 6]| {
             let arguments: Vec<String> = arguments.iter().map(|it| format!("{it:#x}")).collect();
             let arguments = arguments.join(" ");
-            words(wait_in(
+            words(parse_syscall(
                 &format!("{number} {arguments} 0x7ffc00000000 0x400000\n"),
                 read,
             ))
@@ -307,7 +307,7 @@ mod tests {
             let agrees = words.contains(expected) && words.is_empty() == expected.is_empty();
             assert!(agrees, "call {number} {arguments:x?}: {words}");
         }
-        let line = |line: &str| words(wait_in(line, read));
+        let line = |line: &str| words(parse_syscall(line, read));
         assert!(line("running\n").contains("runs"));
         assert!(line("-1 0x7ffc00000000 0x400000\n").contains("outside"));
         let small = format!(
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(read(&socket), "");
         let limit = Some(Duration::from_secs(1000));
         socket.set_read_timeout(limit).expect("our own socket");
-        assert_eq!(read(&socket), SLEEPS);
+        assert_eq!(read(&socket), MAY_WAKE);
         let file = std::fs::File::open("/proc/self/mounts").expect("it is there");
         assert!(read(&file).contains("waits to read /proc"));
         assert!(words(wait_to_read(task, 1 << 20)).contains("unseen"));
@@ -359,7 +359,7 @@ mod tests {
         let mut sleeper = start(&["sleep", "1000"]);
         let mut reader = start(&["cat"]);
         // Until both are in the call that they stay in.
-        while all(sleeper.id()) != [SLEEPS] || all(reader.id()) != [""] {
+        while all(sleeper.id()) != [MAY_WAKE] || all(reader.id()) != [""] {
             std::thread::yield_now();
         }
         for child in [&mut sleeper, &mut reader] {
@@ -375,7 +375,7 @@ mod tests {
             let _ = ended.recv_timeout(std::time::Duration::from_secs(1000));
         });
         let me = std::process::id();
-        while !all(me).iter().any(|wait| wait == SLEEPS) {
+        while !all(me).iter().any(|wait| wait == MAY_WAKE) {
             std::thread::yield_now();
         }
         assert!(all(me).iter().any(|wait| wait.contains("runs")), "we do");

@@ -63,7 +63,7 @@ impl Alarm {
             it_value: after.unwrap_or(never),
         };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &when)
-            .expect("a timer of ours and a time that is one");
+            .expect("the timer is ours and the time is valid");
     }
 }
 

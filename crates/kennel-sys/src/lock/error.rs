@@ -12,7 +12,7 @@ use crate::runtime_dir::{DirError, quoted};
 #[non_exhaustive]
 pub enum LockError {
     /// Another process holds it.
-    #[error("{} is held by {}", escape::path(path), by_whom(path, holder.as_deref()))]
+    #[error("{} is held by {}", escape::path(path), holder_text(path, holder.as_deref()))]
     Held {
         /// The lock's file.
         path: PathBuf,
@@ -50,7 +50,7 @@ impl LockError {
 }
 
 /// The holder of the lock at `path` as text: a pid, or how to find it.
-pub(super) fn by_whom(path: &Path, holder: Option<&Holder>) -> String {
+pub(super) fn holder_text(path: &Path, holder: Option<&Holder>) -> String {
     match holder {
         Some(holder) => holder.to_string(),
         None => format!(

@@ -25,7 +25,8 @@ const RETRY_UNRECORDED: Duration = Duration::from_millis(50);
 const MAX_REPLACEMENTS: usize = 64;
 
 impl FileId {
-    /// The file `name` in `dir`; links are not followed. An error if it has another name too: it may belong to anybody.
+    /// Opens the file `name` in `dir`; links are not followed. Fails if the file has another name too: then another user
+    /// may have created it.
     pub(super) fn within(dir: &RuntimeDir, name: &OsStr) -> io::Result<FileId> {
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if stat.st_nlink != 1 {
@@ -48,7 +49,7 @@ impl FileId {
 }
 
 /// Opens and locks a file until the locked file is the one at `path`. `None` if `open` finds no file.
-pub(super) fn win(
+pub(super) fn acquire_with(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
@@ -58,11 +59,11 @@ pub(super) fn win(
         brief: RetryTime::of(RETRY),
         further: RetryTime::of(RETRY_UNRECORDED),
     };
-    win_with_retries(path, mode, open, holder_of, retries)
+    acquire_with_retries(path, mode, open, holder_of, retries)
 }
 
-/// [`win`] for callers that retry later: it does not retry, and does not look for the holder.
-pub(super) fn win_without_retry(
+/// [`acquire_with`] for callers that retry later: it does not retry, and does not look for the holder.
+pub(super) fn acquire_without_retry(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
@@ -71,10 +72,10 @@ pub(super) fn win_without_retry(
         brief: RetryTime::of(Duration::ZERO),
         further: RetryTime::of(Duration::ZERO),
     };
-    win_with_retries(path, mode, open, |_| None, retries)
+    acquire_with_retries(path, mode, open, |_| None, retries)
 }
 
-fn win_with_retries(
+fn acquire_with_retries(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
@@ -85,7 +86,7 @@ fn win_with_retries(
         let Some(file) = open()? else {
             return Ok(None);
         };
-        let contest = contest(&file, mode, &mut retries, &holder_of)
+        let contest = lock_file(&file, mode, &mut retries, &holder_of)
             .map_err(|source| LockError::io(path, "lock", source))?;
         // The holder may have removed the file while we waited. Then this lock protects nothing, and another file may be
         // locked under the same name (lesson 6).
@@ -94,8 +95,8 @@ fn win_with_retries(
             .map_err(|source| LockError::io(path, "inspect", source))?;
         match (current, contest) {
             (false, _) => {}
-            (true, Contest::Won) => return Ok(Some(file)),
-            (true, Contest::Lost(holder)) => {
+            (true, LockAttempt::Won) => return Ok(Some(file)),
+            (true, LockAttempt::Lost(holder)) => {
                 return Err(LockError::Held {
                     path: path.to_owned(),
                     holder: holder.map(Box::new),
@@ -113,24 +114,24 @@ struct RetryLimits {
 }
 
 /// Contention is a result, not an error (lesson 12).
-enum Contest {
+enum LockAttempt {
     Won,
     Lost(Option<Holder>),
 }
 
-fn contest(
+fn lock_file(
     file: &File,
     mode: Mode,
     retries: &mut RetryLimits,
     holder_of: impl Fn(&File) -> Option<Holder>,
-) -> io::Result<Contest> {
+) -> io::Result<LockAttempt> {
     if try_lock(file, mode, &mut retries.brief)? {
-        return Ok(Contest::Won);
+        return Ok(LockAttempt::Won);
     }
     match holder_of(file) {
-        Some(holder) if holder.is_recorded() => Ok(Contest::Lost(Some(holder))),
-        _ if try_lock(file, mode, &mut retries.further)? => Ok(Contest::Won),
-        _ => Ok(Contest::Lost(holder_of(file))),
+        Some(holder) if holder.is_recorded() => Ok(LockAttempt::Lost(Some(holder))),
+        _ if try_lock(file, mode, &mut retries.further)? => Ok(LockAttempt::Won),
+        _ => Ok(LockAttempt::Lost(holder_of(file))),
     }
 }
 

@@ -56,20 +56,20 @@ pub(super) fn of_recorded(file: &File) -> Option<Holder> {
         Some(true) => Some(holder),
         Some(false) => by_kernel(id),
         // We may not see its files: the record counts unless another process is seen to have the lock.
-        None => match os::lock_takers(id).into_iter().next() {
+        None => match os::lock_owners(id).into_iter().next() {
             Some(taker) if taker.proven => Some(Holder::unnamed(taker.process)),
             _ => Some(holder),
         },
     }
 }
 
-/// The holder of `file`, whose content is not a record of ours.
+/// The holder of `file`, which contains no valid record.
 pub(super) fn of_unrecorded(file: &File) -> Option<Holder> {
     by_kernel(FileId::of(file).ok()?)
 }
 
 fn by_kernel(id: FileId) -> Option<Holder> {
-    let taker = os::lock_takers(id).into_iter().next();
+    let taker = os::lock_owners(id).into_iter().next();
     let process = match taker {
         Some(taker) if taker.proven => Some(taker.process),
         // A process that inherited the lock holds it too, and the taker may be gone.

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, OFlags};
 use rustix::io::Errno;
 
-use super::probe::look;
+use super::probe::probe_by_locking;
 use super::{Lock, LockError, Mode, Probe, file, holder};
 use crate::os;
 
@@ -30,13 +30,13 @@ pub fn seize(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
 /// Checks the legacy lock at `path`. An old server that starts during the check, a few microseconds, may find it taken.
 pub fn probe(path: impl AsRef<Path>) -> Probe {
     let path = path.as_ref();
-    look(path, || open(path), holder::of_unrecorded)
+    probe_by_locking(path, || open(path), holder::of_unrecorded)
 }
 
 fn take(path: &Path, mode: Mode) -> Result<Option<Lock>, LockError> {
     let path =
         std::path::absolute(path).map_err(|source| LockError::io(path, "resolve", source))?;
-    let file = file::win(&path, mode, || open(&path), holder::of_unrecorded)?;
+    let file = file::acquire_with(&path, mode, || open(&path), holder::of_unrecorded)?;
     Ok(file.map(|file| Lock::held(file, path, mode, true)))
 }
 

@@ -37,7 +37,7 @@ const CREATED: &str = "Access::Create leaves no file missing";
 /// The mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// One holder, which may write a record.
+    /// A single holder, which may write a record.
     Exclusive,
     /// Any number of holders, but no exclusive one. They write no record, because they would overwrite each other's. The
     /// kernel still knows them.
@@ -71,7 +71,7 @@ impl Lock {
     ) -> Result<Lock, LockError> {
         let path = dir.path().join(name.as_ref());
         let open = || Lock::open(dir, name.as_ref(), &path);
-        let file = file::win(&path, mode, open, holder::of_recorded)?;
+        let file = file::acquire_with(&path, mode, open, holder::of_recorded)?;
         Ok(Lock::held(file.expect(CREATED), path, mode, false))
     }
 
@@ -83,7 +83,7 @@ impl Lock {
         mode: Mode,
     ) -> Result<Option<Lock>, LockError> {
         let path = dir.path().join(name.as_ref());
-        match file::win_without_retry(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
+        match file::acquire_without_retry(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
             Ok(file) => Ok(Some(Lock::held(file.expect(CREATED), path, mode, false))),
             Err(LockError::Held { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -143,7 +143,7 @@ impl Lock {
 
     /// Removes the lock's file from `dir` and releases the lock. Only for uninstall and purge (rule 7).
     pub fn remove(self, dir: &RuntimeDir) -> Result<(), LockError> {
-        self.require_exclusive("a shared or legacy lock is not removed")?;
+        self.require_exclusive("a shared or legacy lock cannot be removed")?;
         if !self.is_at_its_path() {
             return Err(self.failed(
                 "remove",

@@ -36,10 +36,10 @@ impl Probe {
     }
 
     /// The holder as text that completes "held by": a pid, or how to find it.
-    pub fn by_whom(&self, path: &Path) -> Option<String> {
+    pub fn holder_text(&self, path: &Path) -> Option<String> {
         match self {
             Probe::Free => None,
-            Probe::Held { by } => Some(super::error::by_whom(path, by.as_ref())),
+            Probe::Held { by } => Some(super::error::holder_text(path, by.as_ref())),
         }
     }
 }
@@ -54,7 +54,7 @@ pub fn probe(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Probe {
         Err(DirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(LockError::from_dir(&path, error)),
     };
-    look(&path, open, holder::of_recorded)
+    probe_by_locking(&path, open, holder::of_recorded)
 }
 
 /// All visible processes that have the lock `name` in `dir`: a lock that was handed over has several. Checks only pids for
@@ -129,17 +129,17 @@ pub(crate) fn is_guard_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
 /// [`probe`] by path, for a directory that is not open.
 pub fn probe_path(path: impl AsRef<Path>) -> Probe {
     let path = path.as_ref();
-    look(path, || legacy::open(path), holder::of_recorded)
+    probe_by_locking(path, || legacy::open(path), holder::of_recorded)
 }
 
 /// Takes the lock for a few microseconds, exclusively, because a shared lock would succeed beside other shared locks.
 /// Processes that want the lock at this moment retry, as this function does if another one is checking.
-pub(super) fn look(
+pub(super) fn probe_by_locking(
     path: &Path,
     open: impl Fn() -> Result<Option<File>, LockError>,
     holder_of: impl Fn(&File) -> Option<Holder>,
 ) -> Probe {
-    match file::win(path, Mode::Exclusive, open, holder_of) {
+    match file::acquire_with(path, Mode::Exclusive, open, holder_of) {
         Ok(None) => Probe::Free,
         Ok(Some(file)) => {
             // Explicit: another thread may be forking right now (lesson 7).

@@ -9,7 +9,7 @@ use crate::process::{Identity, ProcessRef};
 /// First line of every record.
 const HEADER: &str = "kennel-lock 1";
 /// Last line. A text without it is incomplete.
-const END: &str = "end";
+const END_LINE: &str = "end";
 /// Maximum length of a record in bytes.
 pub(super) const MAX_LENGTH: usize = 4096;
 /// Maximum length of a name in characters.
@@ -29,7 +29,7 @@ pub struct Record {
 
 impl Record {
     /// The record of this process, with the current time.
-    pub fn of_me(name: &str) -> io::Result<Record> {
+    pub fn of_this_process(name: &str) -> io::Result<Record> {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
@@ -55,7 +55,7 @@ impl Record {
             since: field("since")?.parse().ok()?,
             name: field("name")?.to_owned(),
         };
-        let ended = lines.next()?.ok()? == END && lines.next().is_some();
+        let ended = lines.next()?.ok()? == END_LINE && lines.next().is_some();
         let printable = !record.name.contains(char::is_control);
         (ended && printable).then_some(record)
     }
@@ -69,7 +69,7 @@ impl fmt::Display for Record {
         writeln!(f, "process {}", self.identity)?;
         writeln!(f, "since {}", self.since)?;
         writeln!(f, "name {name}")?;
-        writeln!(f, "{END}")
+        writeln!(f, "{END_LINE}")
     }
 }
 

@@ -44,7 +44,7 @@ pub enum DirError {
     },
     /// Its mode lets other users in.
     #[error("{path} (owner: uid {owner}) has mode {mode:04o}, which lets others {}, instead of 0700; {fix}", others_can(.mode))]
-    Loose {
+    OpenToOthers {
         /// The path.
         path: PathBuf,
         /// Its mode.
@@ -70,7 +70,7 @@ pub enum DirError {
     #[error(
         "{path} (owner: uid {owner}) has mode {mode:04o}, which keeps its owner out, instead of 0700; {fix}"
     )]
-    Shut {
+    ClosedToOwner {
         /// The path.
         path: PathBuf,
         /// Its mode.
@@ -132,9 +132,9 @@ impl DirError {
         match self {
             DirError::Symlink { fix, .. }
             | DirError::WrongOwner { fix, .. }
-            | DirError::Loose { fix, .. }
+            | DirError::OpenToOthers { fix, .. }
             | DirError::NotADirectory { fix, .. }
-            | DirError::Shut { fix, .. }
+            | DirError::ClosedToOwner { fix, .. }
             | DirError::TooLong { fix, .. } => fix.line().map(str::to_owned),
             DirError::BadOverride { .. } => Some(format!("unset {OVERRIDE}")),
             DirError::Io { path, what, source } => fix::for_missing_parent(path, what, source),

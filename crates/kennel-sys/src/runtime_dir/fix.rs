@@ -49,17 +49,17 @@ impl Fix {
     /// A command that moves or removes the file at `path`, unless its file system is read-only.
     fn by_changing(path: &Path, origin: Origin, line: String) -> Fix {
         let read_only = path.parent().is_some_and(is_on_read_only_fs);
-        Fix::unless(read_only, origin, line)
+        Fix::or_other_dir(read_only, origin, line)
     }
 
     /// A command that closes the directory at `path` to other users, unless its file system is read-only.
     fn by_chmod(path: &Path, origin: Origin) -> Fix {
         let line = format!("chmod 700 -- {}", quoted(path));
-        Fix::unless(is_on_read_only_fs(path), origin, line)
+        Fix::or_other_dir(is_on_read_only_fs(path), origin, line)
     }
 
     /// The command `line`, or another directory if the file system is read-only.
-    fn unless(read_only: bool, origin: Origin, line: String) -> Fix {
+    fn or_other_dir(read_only: bool, origin: Origin, line: String) -> Fix {
         let fix = match read_only {
             true => Fix::elsewhere(origin),
             false => Fix::by(line),
@@ -120,10 +120,10 @@ pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> 
     }
 }
 
-pub(super) fn for_loose(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<'_>) -> Fix {
+pub(super) fn for_open_mode(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<'_>) -> Fix {
     let content = match Content::of(dir) {
         Content::Nothing => Content::Nothing,
-        _ if belongs_to_kennel(path, origin) => Content::Kennels,
+        _ if belongs_to_kennel(path, origin) => Content::Kennel,
         other => other,
     };
     // In a directory that only its owner can enter, no other user can have left files.
@@ -132,11 +132,11 @@ pub(super) fn for_loose(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<
         Content::Others => Fix::elsewhere(origin),
         _ if !open_to_others => Fix::by_chmod(path, origin),
         Content::Nothing => Fix::by_changing(path, origin, format!("rmdir -- {}", quoted(path))),
-        Content::Private | Content::Kennels => moved_aside(path, origin),
+        Content::Private | Content::Kennel => moved_aside(path, origin),
     }
 }
 
-pub(super) fn for_shut(path: &Path, origin: Origin) -> Fix {
+pub(super) fn for_closed_mode(path: &Path, origin: Origin) -> Fix {
     Fix::by_chmod(path, origin)
 }
 
@@ -199,7 +199,7 @@ fn is_system_path(path: &Path) -> bool {
 
 /// The owner of a directory, judged by its content.
 enum Content {
-    Kennels,
+    Kennel,
     Nothing,
     /// Closed to others, as Kennel's directories are, and also those of people.
     Private,

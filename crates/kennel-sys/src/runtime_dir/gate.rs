@@ -19,25 +19,25 @@ use crate::os;
 /// The mode bits of group and others.
 pub(super) const OTHERS: u32 = 0o077;
 
-/// Time for an unusable directory to become usable: another process of ours may have created it under an unusual umask, and
-/// is about to restore its owner's bits.
-const SETTLING: Duration = Duration::from_millis(500);
+/// Time for an unusable directory to become usable: another process of this user may have created it under an unusual
+/// umask, and be about to restore the permissions.
+const REPAIR_WAIT: Duration = Duration::from_millis(500);
 
 /// Maximum number of times that the created directory may be removed again; any process of this user may remove an empty
 /// one.
 const MAX_REMOVALS: usize = 100;
 
 /// The place of a directory, which may not exist yet.
-pub(super) struct Spot<'a> {
+pub(super) struct DirLocation<'a> {
     at: BorrowedFd<'a>,
     name: &'a OsStr,
     path: &'a Path,
     origin: Origin,
 }
 
-impl<'a> Spot<'a> {
-    pub(super) fn at_path(path: &'a Path, origin: Origin) -> Spot<'a> {
-        Spot {
+impl<'a> DirLocation<'a> {
+    pub(super) fn at_path(path: &'a Path, origin: Origin) -> DirLocation<'a> {
+        DirLocation {
             at: CWD,
             name: path.as_os_str(),
             path,
@@ -46,8 +46,8 @@ impl<'a> Spot<'a> {
     }
 
     /// `name` in a directory that passed the gate. `path` is for messages.
-    pub(super) fn inside(at: BorrowedFd<'a>, name: &'a OsStr, path: &'a Path) -> Spot<'a> {
-        Spot {
+    pub(super) fn inside(at: BorrowedFd<'a>, name: &'a OsStr, path: &'a Path) -> DirLocation<'a> {
+        DirLocation {
             at,
             name,
             path,
@@ -74,16 +74,16 @@ impl<'a> Spot<'a> {
 
     /// Opens the directory, if it exists and passes the gate.
     pub(super) fn open(&self) -> Result<Option<OwnedFd>, DirError> {
-        let mut retry_time = RetryTime::of(SETTLING);
+        let mut retry_time = RetryTime::of(REPAIR_WAIT);
         loop {
-            match self.judge() {
-                Err(DirError::Shut { .. }) if retry_time.pause() => {}
+            match self.check() {
+                Err(DirError::ClosedToOwner { .. }) if retry_time.pause() => {}
                 verdict => return verdict,
             }
         }
     }
 
-    fn judge(&self) -> Result<Option<OwnedFd>, DirError> {
+    fn check(&self) -> Result<Option<OwnedFd>, DirError> {
         match self.directory() {
             Err(Errno::NOENT) => return Ok(None),
             // The check is about the opened directory.
@@ -148,8 +148,8 @@ impl<'a> Spot<'a> {
             });
         }
         if mode & OTHERS != 0 {
-            let fix = fix::for_loose(self.path, self.origin, mode, entry);
-            return Some(DirError::Loose {
+            let fix = fix::for_open_mode(self.path, self.origin, mode, entry);
+            return Some(DirError::OpenToOthers {
                 path,
                 mode,
                 owner,
@@ -157,8 +157,8 @@ impl<'a> Spot<'a> {
             });
         }
         if mode & 0o700 != 0o700 {
-            let fix = fix::for_shut(self.path, self.origin);
-            return Some(DirError::Shut {
+            let fix = fix::for_closed_mode(self.path, self.origin);
+            return Some(DirError::ClosedToOwner {
                 path,
                 mode,
                 owner,

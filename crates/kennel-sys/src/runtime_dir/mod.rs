@@ -29,7 +29,7 @@ pub use probe::Unwritable;
 pub(crate) use paste::quoted;
 pub(crate) use retry_time::RetryTime;
 
-use gate::Spot;
+use gate::DirLocation;
 use place::Origin;
 
 /// Maximum length of the path of a Unix socket (`sun_path` without its final zero).
@@ -89,13 +89,13 @@ impl RuntimeDir {
 
     fn ensure_at(path: &Path, origin: Origin) -> Result<RuntimeDir, DirError> {
         let path = plain(path)?;
-        let fd = Spot::at_path(&path, origin).ensure()?;
+        let fd = DirLocation::at_path(&path, origin).ensure()?;
         Ok(RuntimeDir { fd, path, origin })
     }
 
     fn open_at(path: &Path, origin: Origin) -> Result<Option<RuntimeDir>, DirError> {
         let path = plain(path)?;
-        let fd = Spot::at_path(&path, origin).open()?;
+        let fd = DirLocation::at_path(&path, origin).open()?;
         Ok(fd.map(|fd| RuntimeDir { fd, path, origin }))
     }
 
@@ -103,7 +103,7 @@ impl RuntimeDir {
     pub fn subdir(&self, name: impl AsRef<OsStr>) -> Result<RuntimeDir, DirError> {
         let name = self.single(name.as_ref())?;
         let path = self.path.join(name);
-        let fd = Spot::inside(self.fd.as_fd(), name, &path).ensure()?;
+        let fd = DirLocation::inside(self.fd.as_fd(), name, &path).ensure()?;
         let origin = self.origin;
         Ok(RuntimeDir { fd, path, origin })
     }
@@ -112,7 +112,7 @@ impl RuntimeDir {
     pub fn existing_subdir(&self, name: impl AsRef<OsStr>) -> Result<Option<RuntimeDir>, DirError> {
         let name = self.single(name.as_ref())?;
         let path = self.path.join(name);
-        let fd = Spot::inside(self.fd.as_fd(), name, &path).open()?;
+        let fd = DirLocation::inside(self.fd.as_fd(), name, &path).open()?;
         let origin = self.origin;
         Ok(fd.map(|fd| RuntimeDir { fd, path, origin }))
     }

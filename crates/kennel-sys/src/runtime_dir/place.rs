@@ -10,7 +10,7 @@ use super::gate::our_uid;
 /// The variable that names another runtime directory, for tests and containers.
 pub const OVERRIDE: &str = "KENNEL_RUNTIME_DIR";
 
-/// Where a path comes from, which decides the advice in errors.
+/// The origin of a path, which decides the advice in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// From the uid.
@@ -70,12 +70,12 @@ impl RuntimeDirPaths {
     }
 
     /// The usual path.
-    pub fn usual(&self) -> &Path {
+    pub fn default_path(&self) -> &Path {
         &self.usual
     }
 
     /// The fallback path, if there is one.
-    pub fn aside(&self) -> Option<&Path> {
+    pub fn fallback_path(&self) -> Option<&Path> {
         self.aside.as_deref()
     }
 
@@ -157,15 +157,18 @@ mod tests {
     #[test]
     fn rule_8_the_path_follows_from_the_uid() {
         let place = RuntimeDirPaths::of(1000, None).unwrap();
-        assert_eq!(place.usual(), Path::new("/tmp/kennel-1000"));
-        assert_eq!(place.aside(), Some(Path::new("/run/user/1000/kennel")));
+        assert_eq!(place.default_path(), Path::new("/tmp/kennel-1000"));
+        assert_eq!(
+            place.fallback_path(),
+            Some(Path::new("/run/user/1000/kennel"))
+        );
     }
 
     #[test]
     fn an_absolute_override_is_the_only_path() {
         let place = RuntimeDirPaths::of(1000, Some(OsStr::new("/srv/meet"))).unwrap();
-        assert_eq!(place.usual(), Path::new("/srv/meet"));
-        assert_eq!(place.aside(), None);
+        assert_eq!(place.default_path(), Path::new("/srv/meet"));
+        assert_eq!(place.fallback_path(), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl RuntimeDirPaths {
             return write_sample(dir.fd.as_fd()).map_err(at);
         }
         // The directory is created when it is first needed.
-        let parent = self.usual().parent().unwrap_or(Path::new("/"));
+        let parent = self.default_path().parent().unwrap_or(Path::new("/"));
         let at = |errno: Errno| Unwritable::At(parent.to_owned(), errno.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(at)?;

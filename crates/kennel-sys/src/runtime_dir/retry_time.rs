@@ -7,19 +7,22 @@ const STEP: Duration = Duration::from_micros(200);
 /// A time limit that starts with the first [`pause`](RetryTime::pause).
 #[derive(Debug)]
 pub(crate) struct RetryTime {
-    budget: Duration,
+    remaining: Duration,
     end: Option<Instant>,
 }
 
 impl RetryTime {
-    pub(crate) fn of(budget: Duration) -> RetryTime {
-        RetryTime { budget, end: None }
+    pub(crate) fn of(remaining: Duration) -> RetryTime {
+        RetryTime {
+            remaining,
+            end: None,
+        }
     }
 
     /// Waits a short time and returns `true`; returns `false` at once when the limit is reached.
     pub(crate) fn pause(&mut self) -> bool {
         let now = Instant::now();
-        if now >= *self.end.get_or_insert(now + self.budget) {
+        if now >= *self.end.get_or_insert(now + self.remaining) {
             return false;
         }
         #[expect(

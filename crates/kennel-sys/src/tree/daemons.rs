@@ -7,9 +7,9 @@
 
 use std::ffi::OsStr;
 
-use super::orders::Orders;
 use super::process_table::{ProcessTable, Step};
 use super::server_start::START_NAME;
+use super::warden_args::WardenArgs;
 use crate::lock::{is_daemon_of, is_guard_of};
 use crate::os;
 use crate::process::{Identity, ProcessRef};
@@ -38,12 +38,12 @@ pub(super) fn is_daemon(pid: u32) -> bool {
 
 /// Whether a process is a warden of any build.
 pub(super) fn is_warden(pid: u32) -> bool {
-    orders_of(pid).is_some()
+    warden_args_of(pid).is_some()
 }
 
 /// The cookie of the tree whose warden a process is; `None` if it is not a warden.
 pub(super) fn tree_of_warden(pid: u32) -> Option<String> {
-    Some(orders_of(pid)?.place.cookie)
+    Some(warden_args_of(pid)?.place.cookie)
 }
 
 /// The cookie of the tree whose server a process is to become: the child of a warden before its exec. `None` for any other
@@ -55,19 +55,20 @@ pub(super) fn tree_to_start(pid: u32) -> Option<String> {
 
 /// The process that a warden serves, according to its arguments; `None` if it is not a warden.
 pub(super) fn served_by_warden(pid: u32) -> Option<Identity> {
-    Some(orders_of(pid)?.served)
+    Some(warden_args_of(pid)?.served)
 }
 
 /// Whether a process is a warden that serves `served`.
 pub(super) fn is_warden_of(pid: u32, served: &ProcessRef) -> bool {
-    orders_of(pid).is_some_and(|orders| orders.served.same_process(served.identity()))
+    warden_args_of(pid)
+        .is_some_and(|warden_args| warden_args.served.same_process(served.identity()))
 }
 
-pub(super) fn orders_of(pid: u32) -> Option<Orders> {
+pub(super) fn warden_args_of(pid: u32) -> Option<WardenArgs> {
     let words = os::command_line(pid)?;
     let is_called_so = words.get(1).is_some_and(|word| word == "warden");
-    let orders = words.get(2).filter(|_| is_called_so && os::is_kennel(pid));
-    Orders::parse(OsStr::new(orders?))
+    let warden_args = words.get(2).filter(|_| is_called_so && os::is_kennel(pid));
+    WardenArgs::parse(OsStr::new(warden_args?))
 }
 
 /// Descendants of Kennel's daemons that are not servers of those daemons. `pids` are unreaped children of this process.

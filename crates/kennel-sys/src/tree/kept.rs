@@ -93,7 +93,7 @@ impl Kept {
         let mark = TreeMark::of(pid).map(|mark| mark.cookie);
         let Some(mark) = mark.filter(|mark| tree.is_none_or(|tree| mark == tree)) else {
             return Some(format!(
-                "the environment of process {pid} does not show that Kennel started it; if it is to end, `kill {pid}`"
+                "the environment of process {pid} does not show that Kennel started it; to end it, run `kill {pid}`"
             ));
         };
         let ancestors = ProcessRef::ancestors_of(process, MAX_ANCESTORS);
@@ -109,7 +109,7 @@ impl Kept {
             // Kennel ran inside the tree of another server, whose warden adopted the kept service.
             false => format!(
                 "it is in the process tree of another server (warden: pid {warden}), which has not ended; \
-                 if it is to end now, `kill {pid}`"
+                 to end it now, run `kill {pid}`"
             ),
         })
     }
@@ -222,7 +222,7 @@ pub(super) fn confirmed(dir: BorrowedFd<'_>, fallback: &services::Rules) -> Vec<
     confirmed.map(|service| service.identity).collect()
 }
 
-/// As [`confirmed`], but returns whole records.
+/// Like [`confirmed`], but returns whole records.
 pub(super) fn confirmed_records(dir: BorrowedFd<'_>, fallback: &services::Rules) -> Vec<Kept> {
     let mut confirmed = Vec::new();
     for (_, service) in on_record(dir).unwrap_or_default() {

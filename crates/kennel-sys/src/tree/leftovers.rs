@@ -37,8 +37,8 @@ pub struct Ended {
     pub attended: usize,
     /// Number of processes that did not end: another user's, or stuck in the kernel. Their tree stays on record.
     pub left: usize,
-    /// What was left alone, each with the reason: files that have the name of a record but cannot be read as one, and
-    /// processes with a copy of the cookie of a tree.
+    /// Processes and files that were left alone, each with the reason: invalid files with the name of a record, and
+    /// processes with a copy of a tree's cookie.
     pub skipped: Vec<String>,
 }
 

@@ -14,14 +14,14 @@ use crate::os;
 pub(super) struct TreeMark {
     /// The name of the tree.
     pub(super) cookie: String,
-    /// `None` if an earlier build started the process.
+    /// The rules for kept services; `None` if an earlier build started the process.
     pub(super) terms: Option<Terms>,
 }
 
 /// The values that decide whether a process is a kept service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// Which detached processes are kept.
+    /// The detached processes that are kept.
     pub(super) policy: Detached,
     /// The session that the server leads: a process in another one is detached.
     pub(super) session: u32,

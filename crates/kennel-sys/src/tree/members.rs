@@ -26,7 +26,7 @@ use crate::process::ProcessRef;
 /// Maximum number of ancestors to search.
 const MAX_ANCESTORS: usize = 64;
 
-/// Which tree the environment of a process names.
+/// The tree that the environment of a process names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     This,
@@ -51,10 +51,10 @@ pub(super) fn living(cookie: &str) -> io::Result<Vec<ProcessRef>> {
     let spared = &table.own_pids;
     let mut members: Vec<ProcessRef> = Vec::new();
     for pid in os::processes()? {
-        if !spared.contains(&pid) && table.belongs(pid) {
+        if !spared.contains(&pid) && table.is_member(pid) {
             // Checked again after the process was opened, so the answer is about this process (rule 6).
             let found = ProcessRef::open(pid).ok();
-            members.extend(found.filter(|process| table.belongs(pid) && process.is_alive()));
+            members.extend(found.filter(|process| table.is_member(pid) && process.is_alive()));
         }
     }
     let mut known: HashSet<u32> = members.iter().map(ProcessRef::pid).collect();
@@ -121,7 +121,7 @@ impl Table<'_> {
         })
     }
 
-    fn belongs(&self, pid: u32) -> bool {
+    fn is_member(&self, pid: u32) -> bool {
         let confirmed = match Mark::of(pid, self.cookie) {
             Mark::This => self.copy_reason(pid).is_none(),
             // It has the environment of the warden.
@@ -149,7 +149,7 @@ impl Table<'_> {
             if Mark::of(parent, self.cookie) != Mark::This && self.adopts(parent, current, &stat) {
                 return None;
             }
-            match self.marked_above(current) {
+            match self.nearest_marked_ancestor(current) {
                 Some(marked) => current = marked,
                 None => return Some(CopyReason::ParentOutside(parent)),
             }
@@ -158,7 +158,7 @@ impl Table<'_> {
     }
 
     /// The nearest ancestor with the cookie.
-    fn marked_above(&self, pid: u32) -> Option<u32> {
+    fn nearest_marked_ancestor(&self, pid: u32) -> Option<u32> {
         let mut current = pid;
         for _ in 0..MAX_ANCESTORS {
             current = os::stat(current).ok()?.parent;
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::detached::Detached;
-    use crate::tree::orders::{Orders, RecordPlace, Recording};
+    use crate::tree::warden_args::{RecordPlace, Recording, WardenArgs};
     use crate::tree::{COOKIE, Ladder};
 
     const TREE: &str = "6666666666666666666666666666666a";
@@ -273,7 +273,7 @@ mod tests {
         std::os::unix::fs::symlink(shell, scope.path("kennel")).expect("a link");
         std::fs::write(scope.path("warden"), STARTER).expect("a script");
         let me = *ProcessRef::me().expect("we are here").identity();
-        let orders = Orders {
+        let warden_args = WardenArgs {
             control: 0,
             served: me,
             ladder: Ladder::default(),
@@ -296,7 +296,7 @@ mod tests {
             let stdout = BufReader::new(starter.stdout.take().expect("a pipe"));
             (starter, stdout)
         };
-        let (mut warden, mut warden_stdout) = start(&["warden", &orders.to_string()]);
+        let (mut warden, mut warden_stdout) = start(&["warden", &warden_args.to_string()]);
         let (mut other, mut other_stdout) = start(&["-c", DAEMONIZER]);
 
         let table = Table::now(TREE).expect("the process table");
@@ -306,7 +306,7 @@ mod tests {
             let stat = os::stat(beside).ok()?;
             (os::session_of(stat.parent) != Some(stat.session)).then_some(())
         });
-        let found = (table.belongs(below), table.belongs(beside));
+        let found = (table.is_member(below), table.is_member(beside));
         for mut starter in [warden, other] {
             drop(starter.stdin.take());
             starter.wait().expect("our child");
@@ -325,7 +325,7 @@ mod tests {
         }
         std::fs::write(scope.path("warden"), "echo; read word").expect("a script");
         let start = |name: &str, cookie: &str| {
-            let orders = Orders {
+            let warden_args = WardenArgs {
                 control: 0,
                 served: *ProcessRef::me().expect("we are here").identity(),
                 ladder: Ladder::default(),
@@ -339,7 +339,7 @@ mod tests {
             let mut copy = scope
                 .command("setsid")
                 .arg(scope.path(name))
-                .args(["warden", &orders.to_string()])
+                .args(["warden", &warden_args.to_string()])
                 .current_dir(scope.dir())
                 // As of a warden inside another tree.
                 .env(COOKIE, "7".repeat(32))
@@ -357,7 +357,7 @@ mod tests {
             start("kennel-warden", TREE),
         ];
         let table = Table::now(TREE).expect("the process table");
-        let found = copies.each_ref().map(|copy| table.belongs(copy.id()));
+        let found = copies.each_ref().map(|copy| table.is_member(copy.id()));
         for copy in &mut copies {
             drop(copy.stdin.take());
             copy.wait().expect("our child");
@@ -389,7 +389,7 @@ mod tests {
             });
             let belongs = || {
                 let table = Table::now(TREE).expect("the process table");
-                table.belongs(pid)
+                table.is_member(pid)
             };
             let with_leader = belongs();
             stdin.write_all(b"go\n").expect("it reads");

@@ -1,4 +1,4 @@
-//! One server with all its descendants, held by a **warden** and ended as a whole (rule 2).
+//! A server with all its descendants, held by a **warden** and ended as a whole (rule 2).
 //!
 //! ```text
 //! served process (shim or daemon, a subreaper) ── warden (a subreaper) ── server ── its descendants
@@ -27,7 +27,6 @@ mod kept;
 mod leftovers;
 mod mark;
 mod members;
-mod orders;
 mod process_table;
 pub(crate) mod record;
 mod record_file;
@@ -38,6 +37,7 @@ mod start;
 mod stopped;
 mod strays;
 mod warden;
+mod warden_args;
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) use process_table::Step;
 pub use recorded::{Recorded, recorded};
 pub use start::{Exit, Launch, Report, Tree};
 pub use stopped::{Stopped, stopped, stopped_process};
-pub(crate) use strays::{Awaited, earlier_children, remain_subreaper};
+pub(crate) use strays::{Awaited, children_before_exec, remain_subreaper};
 pub use strays::{become_subreaper, end_strays, reap_kept};
 pub use warden::main as warden_main;
 

@@ -86,7 +86,7 @@ impl ProcessTable {
     }
 }
 
-/// What a walk does with a process.
+/// The action of a walk for a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Collect it, and continue with its children.

@@ -34,7 +34,7 @@ pub(super) fn write(dir: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<(
     written
 }
 
-/// Reads a record. `None` if the file is not text, or cannot be a record of ours.
+/// Reads a record. `None` if the file is not UTF-8, or cannot be a record of this user.
 pub(super) fn read(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
@@ -67,8 +67,8 @@ fn temporary_name(name: &str) -> String {
     format!(".{name}")
 }
 
-/// Whether a file can be a record of ours: this user owns it (rule 9), and it has no other name, so it was not hard-linked
-/// into the directory. A record that was replaced since it was opened has no name left.
+/// Whether a file can be a record of this user: this user owns it (rule 9), and it has no other name, so it was not
+/// hard-linked into the directory. A record that was replaced since it was opened has no name left.
 fn is_own_file(meta: &std::fs::Metadata) -> bool {
     meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.nlink() <= 1
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::Ladder;
-use super::daemons::orders_of;
+use super::daemons::warden_args_of;
 use super::record::{Record, cookies};
 use crate::process::{Identity, ProcessRef};
 
@@ -23,10 +23,10 @@ impl Recorded {
     /// The durations of its stop ladder, if the warden lives.
     pub fn ladder(&self) -> Option<Ladder> {
         let warden = ProcessRef::find(&self.warden).ok()??;
-        let orders = orders_of(warden.pid())?;
+        let warden_args = warden_args_of(warden.pid())?;
         // The pid may belong to another process by now (rule 6).
-        let is_its_own = orders.served.same_process(&self.served) && warden.is_alive();
-        is_its_own.then_some(orders.ladder)
+        let is_its_own = warden_args.served.same_process(&self.served) && warden.is_alive();
+        is_its_own.then_some(warden_args.ladder)
     }
 }
 

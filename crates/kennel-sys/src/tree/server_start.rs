@@ -37,8 +37,8 @@ pub(super) struct ServerStart {
 }
 
 impl ServerStart {
-    /// Forks the child. It becomes the leader of a new session, has our stdio and no other descriptors of ours, and executes
-    /// `server`. This process must have one thread.
+    /// Forks the child. It becomes the leader of a new session, inherits the standard streams and no other descriptors,
+    /// and executes `server`. This process must have one thread.
     pub(super) fn fork(
         server: &[OsString],
         cookie: &str,

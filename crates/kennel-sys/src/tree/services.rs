@@ -47,7 +47,7 @@ const KNOWN_WORDS: &[&str] = &[
 /// Maximum number of arguments to search for a known word.
 const MAX_WORDS: usize = 256;
 
-/// Which processes of a tree are kept.
+/// Decides which processes of a tree are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rules {
     /// The policy for detached processes.
@@ -59,11 +59,11 @@ pub(super) struct Rules {
     pub(super) source: Source,
 }
 
-/// Where the rules come from.
+/// The source of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The orders of the warden itself. The environment of a process is ignored.
-    Orders,
+    /// The arguments of the warden itself. The environment of a process is ignored.
+    WardenArgs,
     /// A record. Any process of the user can write one, so rules in the environment of a process take precedence.
     Record,
 }
@@ -73,7 +73,7 @@ impl Rules {
     pub(super) fn for_process(&self, pid: u32) -> Rules {
         let told = || TreeMark::of(pid)?.terms;
         match self.source {
-            Source::Orders => self.clone(),
+            Source::WardenArgs => self.clone(),
             Source::Record => told().map_or_else(|| self.clone(), Rules::from),
         }
     }

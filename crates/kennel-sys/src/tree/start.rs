@@ -12,8 +12,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Signal, WaitOptions};
 
 use super::Ladder;
-use super::orders::{Orders, RecordPlace, Recording};
 use super::strays::Awaited;
+use super::warden_args::{RecordPlace, Recording, WardenArgs};
 use crate::detached::Detached;
 use crate::io::Handle;
 use crate::os;
@@ -21,12 +21,12 @@ use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 use crate::stdio::Stdio;
 
-/// What to start, and how.
+/// A command and the settings for its start.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// The server: program and arguments. The program is searched for on the PATH, as a shell does.
     pub server: Vec<OsString>,
-    /// The program that becomes the warden, with the arguments before its orders. It must call
+    /// The program that becomes the warden, with the arguments before its settings. It must call
     /// [`warden_main`](super::warden_main) with the arguments that follow. `[/proc/self/exe, warden]` for a program that
     /// can be its own warden.
     pub warden: Vec<OsString>,
@@ -58,14 +58,14 @@ impl Launch<'_> {
             Some(_) => self.start_with(Recording::Required),
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "no directory for the record of its process tree",
+                "cannot open the directory for the record of its process tree",
             )),
         }
     }
 
     fn start_with(self, recording: Recording) -> io::Result<Tree> {
         let (ours, theirs) = os::message_channel()?;
-        let orders = Orders {
+        let warden_args = WardenArgs {
             control: theirs.as_raw_fd(),
             served: *ProcessRef::me()?.identity(),
             ladder: self.ladder,
@@ -85,7 +85,7 @@ impl Launch<'_> {
         command
             .arg0("kennel")
             .args(first_args)
-            .arg(orders.to_string())
+            .arg(warden_args.to_string())
             .arg("--")
             .args(&self.server);
         if let Some(env) = self.env {
@@ -146,7 +146,7 @@ pub struct Tree {
     _awaited: Awaited,
 }
 
-/// What a warden reports.
+/// A report of a warden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// The server runs. There is no identity if it ended before the identity was read.
@@ -170,9 +170,9 @@ pub enum Report {
 /// How the direct child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// With this code.
+    /// It exited with this code.
     Code(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal(i32),
 }
 
@@ -196,16 +196,16 @@ impl Tree {
     /// Starts the stop ladder, and continues the warden if it was stopped (SIGSTOP). The caller must also close the
     /// server's stdin: that is the first step.
     pub fn stop(&self) -> io::Result<()> {
-        self.ask(STOP)
+        self.request(STOP)
     }
 
     /// The same if the server's stdin was already closed for the duration of the first step: the ladder starts with
     /// SIGTERM.
     pub fn stop_after_eof(&self) -> io::Result<()> {
-        self.ask(STOP_AFTER_EOF)
+        self.request(STOP_AFTER_EOF)
     }
 
-    fn ask(&self, word: &[u8]) -> io::Result<()> {
+    fn request(&self, word: &[u8]) -> io::Result<()> {
         let asked = match os::send(self.control.as_fd(), word, SendFlags::empty()) {
             // The warden is gone: there is nothing to stop.
             Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),

@@ -29,7 +29,7 @@ const AFTER_KILL: Duration = Duration::from_secs(2);
 const AFTER_TERM: Duration = Duration::from_millis(500);
 
 /// Children from before the first warden, which this process started before an exec.
-static EARLIER_CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static CHILDREN_BEFORE_EXEC: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// Children that a part of this process waits for: wardens, and the intermediate children of [`crate::detach::spawn`].
 static AWAITED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -69,7 +69,7 @@ fn awaited() -> MutexGuard<'static, BTreeSet<u32>> {
 /// that exist by then are no strays (`helper & exec kennel …` leaves one).
 pub fn become_subreaper() -> io::Result<()> {
     reap_children_ourselves();
-    *EARLIER_CHILDREN
+    *CHILDREN_BEFORE_EXEC
         .lock()
         .unwrap_or_else(PoisonError::into_inner) =
         os::children_of_this_process().unwrap_or_default();
@@ -77,47 +77,49 @@ pub fn become_subreaper() -> io::Result<()> {
 }
 
 /// The children from before the first warden, which are no strays.
-pub(crate) fn earlier_children() -> Vec<u32> {
-    EARLIER_CHILDREN
+pub(crate) fn children_before_exec() -> Vec<u32> {
+    CHILDREN_BEFORE_EXEC
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
 }
 
-/// As [`become_subreaper`], after an exec by a process that was a subreaper already, with the earlier_children from before.
-pub(crate) fn remain_subreaper(earlier_children: Vec<u32>) -> io::Result<()> {
+/// Like [`become_subreaper`], after an exec by a process that was a subreaper already. `children` are those from before
+/// the exec.
+pub(crate) fn remain_subreaper(children: Vec<u32>) -> io::Result<()> {
     reap_children_ourselves();
-    *EARLIER_CHILDREN
+    *CHILDREN_BEFORE_EXEC
         .lock()
-        .unwrap_or_else(PoisonError::into_inner) = earlier_children;
+        .unwrap_or_else(PoisonError::into_inner) = children;
     os::set_subreaper(true)
 }
 
-/// Reaps the children of this process that have ended and that no part of it waits for: kept services, and what they and
-/// the earlier_children leave. Does not reap earlier_children, wardens and `known`. Call it on each SIGCHLD.
+/// Reaps the children of this process that have ended and that no part of it waits for: kept services, and children that
+/// they or the children from before the exec leave. Does not reap the children from before the exec, wardens, and
+/// `known`. Call it on each SIGCHLD.
 pub fn reap_kept(known: &[u32]) {
-    let earlier_children = earlier_children();
+    let children_before_exec = children_before_exec();
     // Locked meanwhile, so that a child which another thread starts is registered before it can be reaped.
     let awaited = awaited();
     let mut theirs = os::children_of_this_process().unwrap_or_default();
     theirs.retain(|pid| {
-        !known.contains(pid) && !earlier_children.contains(pid) && !awaited.contains(pid)
+        !known.contains(pid) && !children_before_exec.contains(pid) && !awaited.contains(pid)
     });
     for pid in theirs {
         reap(pid);
     }
 }
 
-/// Ends and reaps every child of this process except `known` and earlier_children, with their descendants: SIGTERM, then SIGKILL.
+/// Ends and reaps every child of this process except `known` and those from before the exec, with their descendants: SIGTERM, then SIGKILL.
 /// Returns their number. Call it when a warden exited without a report. Detached services that others use are spared: those
 /// on record in `records`, with what they started, and those that the warden would have kept.
 ///
-/// For a process whose only children are wardens: any other child is a stray. If it has earlier_children, their orphans may have
+/// For a process whose only children are wardens: any other child is a stray. If it has children from before an exec, their orphans may have
 /// become its children: then only a child that the kernel confirms as a member of one of our trees (`members`) is a stray.
 /// Call it on the thread that starts the wardens. A child that cannot be killed (it changed its user) stays, and is not
 /// waited for.
 pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<usize> {
-    let earlier_children = earlier_children();
+    let children_before_exec = children_before_exec();
     let (mut kept, kept_trees) = records.map(services_of_ended_trees).unwrap_or_default();
     let deadline = Instant::now() + AFTER_TERM + AFTER_KILL;
     let mut seen = BTreeSet::new();
@@ -129,8 +131,8 @@ pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<
             children.retain(|pid| !awaited.contains(pid));
             children
         };
-        strays.retain(|pid| !known.contains(pid) && !earlier_children.contains(pid));
-        if !earlier_children.is_empty() {
+        strays.retain(|pid| !known.contains(pid) && !children_before_exec.contains(pid));
+        if !children_before_exec.is_empty() {
             // A dead process has no environment to confirm it.
             strays.retain(|&pid| !reap(pid));
             let members = records.map(members_of_abandoned_trees).unwrap_or_default();

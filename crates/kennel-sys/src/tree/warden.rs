@@ -12,12 +12,12 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::kept::Kept;
-use super::orders::{Orders, Recording};
 use super::record::Record;
 use super::record_file;
 use super::server_start::{ServerStart, WARDEN_NAME, shell_errno};
 use super::services::{self, Rules, Source};
 use super::start::{Exit, Report, STOP_AFTER_EOF};
+use super::warden_args::{Recording, WardenArgs};
 use super::{Ladder, descendants};
 use crate::detach::{Kind, adopt};
 use crate::detached::Detached;
@@ -33,12 +33,12 @@ use crate::signals::{Signals, ignore_file_size_signal};
 /// arguments were not made by [`Launch`](super::Launch).
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut arguments = arguments.into_iter();
-    let orders = arguments.next().and_then(|text| Orders::parse(&text));
+    let warden_args = arguments.next().and_then(|text| WardenArgs::parse(&text));
     let separator = arguments.next();
     let server: Vec<OsString> = arguments.collect();
-    match (orders, separator) {
-        (Some(orders), Some(dashes)) if dashes == "--" && !server.is_empty() => {
-            Warden::serve(&orders, &server).unwrap_or(1)
+    match (warden_args, separator) {
+        (Some(warden_args), Some(dashes)) if dashes == "--" && !server.is_empty() => {
+            Warden::serve(&warden_args, &server).unwrap_or(1)
         }
         _ => 2,
     }
@@ -46,7 +46,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// The step of the stop ladder that the tree is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rung {
+enum LadderStep {
     /// The server is to run.
     Serving,
     /// Its stdin was closed.
@@ -73,7 +73,7 @@ struct Warden {
     served: ProcessRef,
     signals: Signals,
     ladder: Ladder,
-    rung: Rung,
+    ladder_step: LadderStep,
     /// The first process of the tree: the server, or the child that is to become it.
     server: Pid,
     /// The start of the server, until its result is known.
@@ -95,18 +95,18 @@ struct Warden {
 
 impl Warden {
     /// Starts the server and holds its tree until it is empty. Returns the exit code of this process.
-    fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
+    fn serve(warden_args: &WardenArgs, server: &[OsString]) -> io::Result<u8> {
         // The death signal was for the time before this program was executed: from here on, the end of the served process
         // starts the stop ladder.
         os::outlive_parent()?;
         // Started as `/proc/self/exe`, it would be shown with the name "exe".
         os::set_process_name(WARDEN_NAME);
         ignore_file_size_signal();
-        let control = adopt(orders.control, Kind::Socket)?.into_inner();
-        let record = new_record(orders)?;
+        let control = adopt(warden_args.control, Kind::Socket)?.into_inner();
+        let record = new_record(warden_args)?;
         // The served process is our parent while it lives. A parent with another pid adopted us.
         let served = match ProcessRef::parent()? {
-            Some(parent) if parent.pid() == orders.served.pid() => parent,
+            Some(parent) if parent.pid() == warden_args.served.pid() => parent,
             // It was killed during our start: no process needs the server.
             _ => return Ok(0),
         };
@@ -135,8 +135,8 @@ impl Warden {
             control: Some(control),
             served,
             signals,
-            ladder: orders.ladder,
-            rung: Rung::Serving,
+            ladder: warden_args.ladder,
+            ladder_step: LadderStep::Serving,
             server: starting.pid(),
             starting: Some(starting),
             program,
@@ -144,11 +144,11 @@ impl Warden {
             server_reaped: false,
             killed: Vec::new(),
             search: os::ChildSearch::default(),
-            detached: orders.detached,
+            detached: warden_args.detached,
             record,
             kept: Vec::new(),
         };
-        while !warden.reap_finds_nobody()? {
+        while !warden.reap_ended_children()? {
             // If the system cannot block us (no memory), a short pause is better than to spin or to exit.
             if warden.sleep().is_err() {
                 let _ = events::sleep(&[], &[], Some(FIRST_PAUSE));
@@ -180,7 +180,7 @@ impl Warden {
             Err(errno) => {
                 self.refused = Some(shell_errno(&self.program, errno));
                 // The child is about to exit, unless it is stopped.
-                self.rung = Rung::Kill { pause: FIRST_PAUSE };
+                self.ladder_step = LadderStep::Kill { pause: FIRST_PAUSE };
             }
         }
     }
@@ -201,8 +201,8 @@ impl Warden {
         // The served process learns first whether the record was written.
         if let Err(error) = self.record.write() {
             self.report(&not_recorded(&error));
-            if self.rung == Rung::Serving {
-                self.rung = Rung::Eof {
+            if self.ladder_step == LadderStep::Serving {
+                self.ladder_step = LadderStep::Eof {
                     until: Instant::now() + self.ladder.after_eof,
                 };
             }
@@ -211,7 +211,7 @@ impl Warden {
     }
 
     /// Reaps ended children; `true` when no child is left, and so no descendant either.
-    fn reap_finds_nobody(&mut self) -> io::Result<bool> {
+    fn reap_ended_children(&mut self) -> io::Result<bool> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.server => {
@@ -225,10 +225,10 @@ impl Warden {
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     // If no service is kept, `wait` reports the end of the first steps.
-                    let ending = match self.rung {
-                        Rung::Serving => false,
-                        Rung::Eof { .. } | Rung::Term { .. } => !self.kept.is_empty(),
-                        Rung::Kill { .. } => true,
+                    let ending = match self.ladder_step {
+                        LadderStep::Serving => false,
+                        LadderStep::Eof { .. } | LadderStep::Term { .. } => !self.kept.is_empty(),
+                        LadderStep::Kill { .. } => true,
                     };
                     return Ok(ending && descendants::only_spared_left(&self.kept));
                 }
@@ -245,7 +245,7 @@ impl Warden {
         sources.extend(self.starting.as_ref().map(|start| start as &dyn Waitable));
         let mut processes = Vec::new();
         // Once the ladder has started, messages and the end of the served process change nothing.
-        if self.rung == Rung::Serving {
+        if self.ladder_step == LadderStep::Serving {
             sources.extend(
                 self.control
                     .as_ref()
@@ -257,12 +257,12 @@ impl Warden {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        match self.rung {
-            Rung::Serving => None,
-            Rung::Eof { until } | Rung::Term { until } => {
+        match self.ladder_step {
+            LadderStep::Serving => None,
+            LadderStep::Eof { until } | LadderStep::Term { until } => {
                 Some(until.saturating_duration_since(Instant::now()))
             }
-            Rung::Kill { pause } => Some(pause),
+            LadderStep::Kill { pause } => Some(pause),
         }
     }
 
@@ -272,37 +272,37 @@ impl Warden {
         let asked = self.stop_signal_arrived() | self.stop_requested();
         // Decided before the first step, and again before each: a service whose parent ended during the search may have
         // been missed, and its clients are still there.
-        let next_rung = match self.rung {
-            Rung::Serving => asked || !self.served.is_alive(),
-            Rung::Eof { until } | Rung::Term { until } => now >= until,
-            Rung::Kill { .. } => false,
+        let next_rung = match self.ladder_step {
+            LadderStep::Serving => asked || !self.served.is_alive(),
+            LadderStep::Eof { until } | LadderStep::Term { until } => now >= until,
+            LadderStep::Kill { .. } => false,
         };
         if next_rung {
             self.keep_services();
         }
-        self.rung = match self.rung {
-            Rung::Serving if asked => Rung::Eof {
+        self.ladder_step = match self.ladder_step {
+            LadderStep::Serving if asked => LadderStep::Eof {
                 until: now + self.ladder.after_eof,
             },
-            Rung::Serving if !self.served.is_alive() => {
+            LadderStep::Serving if !self.served.is_alive() => {
                 self.shorten_ladder();
-                Rung::Eof {
+                LadderStep::Eof {
                     until: now + self.ladder.after_eof,
                 }
             }
-            Rung::Eof { until } if now >= until => {
+            LadderStep::Eof { until } if now >= until => {
                 // The next step finds processes that this misses.
                 if descendants::signal_all(Signal::TERM, &self.kept).is_err() {
                     self.signal_without_process_table(Signal::TERM);
                 }
-                Rung::Term {
+                LadderStep::Term {
                     until: now + self.ladder.after_term,
                 }
             }
-            Rung::Term { until } if now >= until => Rung::Kill { pause: FIRST_PAUSE },
+            LadderStep::Term { until } if now >= until => LadderStep::Kill { pause: FIRST_PAUSE },
             stay => stay,
         };
-        if let Rung::Kill { pause } = self.rung {
+        if let LadderStep::Kill { pause } = self.ladder_step {
             let pause = match os::children_of_this_process() {
                 Ok(mut children) => {
                     children.retain(|&pid| !descendants::is_spared(pid, &self.kept));
@@ -319,7 +319,7 @@ impl Warden {
                     false => FIRST_PAUSE,
                 },
             };
-            self.rung = Rung::Kill { pause };
+            self.ladder_step = LadderStep::Kill { pause };
         }
     }
 
@@ -369,7 +369,7 @@ impl Warden {
             policy: self.detached,
             sessions: vec![session],
             trees: vec![self.record.cookie.clone()],
-            source: Source::Orders,
+            source: Source::WardenArgs,
         };
         let services = services::kept_among(&members, &rules, self.server_reaped);
         for (identity, reason) in services {
@@ -405,7 +405,7 @@ impl Warden {
         match rustix::net::recv(control, &mut word, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => {
                 self.control = None;
-                if self.rung == Rung::Serving {
+                if self.ladder_step == LadderStep::Serving {
                     self.shorten_ladder();
                 }
                 true
@@ -453,15 +453,15 @@ impl TreeRecord {
     }
 }
 
-/// The record of the tree of these orders, not written yet.
-fn new_record(orders: &Orders) -> io::Result<TreeRecord> {
+/// The record of the tree of this warden, not written yet.
+fn new_record(warden_args: &WardenArgs) -> io::Result<TreeRecord> {
     let adopt_dir = |fd| adopt(fd, Kind::Directory).map(Handle::into_inner);
     let me = ProcessRef::me()?;
     Ok(TreeRecord {
-        dir: orders.place.records.map(adopt_dir).transpose()?,
-        cookie: orders.place.cookie.clone(),
-        required: orders.recording == Recording::Required,
-        content: Record::new(orders.served, *me.identity(), orders.detached),
+        dir: warden_args.place.records.map(adopt_dir).transpose()?,
+        cookie: warden_args.place.cookie.clone(),
+        required: warden_args.recording == Recording::Required,
+        content: Record::new(warden_args.served, *me.identity(), warden_args.detached),
     })
 }
 

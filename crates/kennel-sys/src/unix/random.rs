@@ -3,7 +3,7 @@
 use std::io;
 
 /// 128 random bits as hexadecimal digits.
-pub fn word() -> io::Result<String> {
+pub fn hex_id() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     crate::os::fill_random(&mut bytes)?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))

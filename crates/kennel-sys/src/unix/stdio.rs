@@ -36,14 +36,14 @@ impl AsFd for Stdin {
 #[derive(Debug)]
 pub struct Output {
     inherited: BorrowedFd<'static>,
-    way: Way,
+    way: WriteMode,
     /// Large where much is written.
     buffer: BufferSize,
 }
 
 /// How to avoid blocking.
 #[derive(Debug)]
-enum Way {
+enum WriteMode {
     /// A pipe or a terminal that was opened again: this open file is ours and non-blocking.
     Reopened(File),
     /// A socket: each write has a flag for that.
@@ -70,11 +70,13 @@ impl Output {
             FileType::from_raw_mode(stat.st_mode)
         });
         let way = match kind {
-            FileType::Socket => Way::Socket,
+            FileType::Socket => WriteMode::Socket,
             // A terminal may be stopped (Ctrl-S) for hours.
             FileType::Fifo | FileType::CharacterDevice => os::reopen_to_write(inherited)
-                .map_or(Way::Shared, |own| Way::Reopened(File::from(own))),
-            _ => Way::Plain,
+                .map_or(WriteMode::Shared, |own| {
+                    WriteMode::Reopened(File::from(own))
+                }),
+            _ => WriteMode::Plain,
         };
         let buffer = BufferSize::default();
         Output {
@@ -89,10 +91,10 @@ impl Output {
         self.buffer.fit(self, bytes.len());
         let inherited = self.inherited;
         Ok(match &self.way {
-            Way::Reopened(file) => rustix::io::write(file, bytes)?,
-            Way::Socket => os::send(inherited, bytes, SendFlags::DONTWAIT)?,
-            Way::Shared => os::write_without_waiting(inherited, bytes)?,
-            Way::Plain => rustix::io::write(inherited, bytes)?,
+            WriteMode::Reopened(file) => rustix::io::write(file, bytes)?,
+            WriteMode::Socket => os::send(inherited, bytes, SendFlags::DONTWAIT)?,
+            WriteMode::Shared => os::write_without_waiting(inherited, bytes)?,
+            WriteMode::Plain => rustix::io::write(inherited, bytes)?,
         })
     }
 
@@ -116,7 +118,7 @@ impl Output {
         match errno {
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => true,
             // For a terminal it is a hang-up, for a file a disk error.
-            Errno::IO => !matches!(self.way, Way::Plain),
+            Errno::IO => !matches!(self.way, WriteMode::Plain),
             _ => false,
         }
     }
@@ -126,8 +128,8 @@ impl AsFd for Output {
     /// Writable when a write would not block.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Reopened(file) => file.as_fd(),
-            Way::Socket | Way::Shared | Way::Plain => self.inherited,
+            WriteMode::Reopened(file) => file.as_fd(),
+            WriteMode::Socket | WriteMode::Shared | WriteMode::Plain => self.inherited,
         }
     }
 }
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_full_or_failing_disk_is_not_a_missing_reader() {
-        let is_gone = |way: Way, errno: Errno| {
+        let is_gone = |way: WriteMode, errno: Errno| {
             let inherited = rustix::stdio::stdout();
             let buffer = BufferSize::default();
             let output = Output {
@@ -193,11 +195,14 @@ mod tests {
             };
             output.reader_is_gone(&errno.into())
         };
-        assert!(is_gone(Way::Shared, Errno::PIPE));
-        assert!(is_gone(Way::Socket, Errno::CONNRESET));
-        assert!(is_gone(Way::Shared, Errno::IO), "a terminal that hung up");
+        assert!(is_gone(WriteMode::Shared, Errno::PIPE));
+        assert!(is_gone(WriteMode::Socket, Errno::CONNRESET));
+        assert!(
+            is_gone(WriteMode::Shared, Errno::IO),
+            "a terminal that hung up"
+        );
         for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG, Errno::IO] {
-            assert!(!is_gone(Way::Plain, errno), "{errno}");
+            assert!(!is_gone(WriteMode::Plain, errno), "{errno}");
         }
     }
 }

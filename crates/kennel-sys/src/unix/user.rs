@@ -48,15 +48,15 @@ impl fmt::Display for UserId {
 
 /// The name of a local account with this uid.
 pub fn name(user: u32) -> Option<String> {
-    name_in(&accounts(), user)
+    name_in(&read_accounts(), user)
 }
 
 /// Home directories of all local accounts.
 pub fn homes() -> Vec<PathBuf> {
-    homes_in(&accounts())
+    homes_in(&read_accounts())
 }
 
-fn accounts() -> Vec<u8> {
+fn read_accounts() -> Vec<u8> {
     std::fs::read("/etc/passwd").unwrap_or_default()
 }
 

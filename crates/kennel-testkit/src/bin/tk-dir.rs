@@ -55,7 +55,7 @@ fn fill(path: &str) -> Result<RuntimeDir, DirError> {
     let sub = dir.subdir("sub")?;
     sub.write_whole("file", b"content")?;
     let lock = Lock::acquire(&sub, "lock", Mode::Exclusive).expect("a lock of our own");
-    lock.write_record(&Record::of_me("filler").expect("our own identity"))
+    lock.write_record(&Record::of_this_process("filler").expect("our own identity"))
         .expect("a record");
     Ok(dir)
 }

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         ["bequeath", dir, name] => bequeath(dir, name),
         ["probe", path] => {
             let path = Path::new(path);
-            println!("{}", probe_path(path).by_whom(path).unwrap_or_default());
+            println!("{}", probe_path(path).holder_text(path).unwrap_or_default());
             ExitCode::SUCCESS
         }
         _ => panic!("usage: tk-lock hold|old|legacy|contend|bequeath|probe …"),
@@ -47,7 +47,7 @@ fn hold(dir: &str, name: &str, options: &[&str]) -> ExitCode {
     };
     let lock = Lock::acquire(&dir, name, mode);
     if let (Ok(lock), ["--record", name]) = (&lock, options) {
-        lock.write_record(&Record::of_me(name).expect("our own identity"))
+        lock.write_record(&Record::of_this_process(name).expect("our own identity"))
             .expect("a record");
     }
     until_released(lock.map(Some))
@@ -104,7 +104,7 @@ fn bequeath(dir: &str, name: &str) -> ExitCode {
 fn contend(dir: &str, name: &str, rounds: u32, remove: bool) -> ExitCode {
     let dir = RuntimeDir::ensure(dir).expect("a directory of ours");
     let witness = format!("{name}.witness");
-    let record = Record::of_me("contender").expect("our own identity");
+    let record = Record::of_this_process("contender").expect("our own identity");
     let (mut won, mut lost) = (0, 0);
     while won < rounds {
         let lock = match Lock::acquire(&dir, name, Mode::Exclusive) {

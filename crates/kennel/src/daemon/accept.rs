@@ -25,7 +25,7 @@ const ACCEPTS_PER_RUN: usize = 64;
 /// Whether connections are accepted.
 #[derive(Debug, Default)]
 pub(super) struct Accepting {
-    /// Descriptors are short: none is accepted until some are free, or until [`SHORTAGE_PAUSE`] is over.
+    /// Descriptors are short: no connection is accepted until some are free, or until [`SHORTAGE_PAUSE`] is over.
     pub(super) is_paused: Cell<bool>,
     /// The shortage was logged, and no connection was accepted since.
     is_logged: Cell<bool>,
@@ -40,13 +40,14 @@ impl Accepting {
     }
 }
 
-/// Accepts connections. A closed daemon tells them so: shims would take silence for a stuck daemon, and kill it.
+/// Accepts connections. A closing daemon rejects them with a message: shims would take silence for a stuck daemon, and
+/// kill it.
 pub(super) fn on_readable(daemon: &DaemonState) {
     // Bounded: the clients that are here are served in between.
     for _ in 0..ACCEPTS_PER_RUN {
         match daemon.listener.accept() {
             Ok(stream) if daemon.engine.borrow().is_closed() => {
-                drop(stream.send(&Replies::going()))
+                drop(stream.send(&Replies::leaving_reply()))
             }
             Ok(stream) => {
                 daemon.accepting.is_logged.set(false);
@@ -68,7 +69,7 @@ fn pause(daemon: &DaemonState, error: &io::Error) {
     if !accepting.is_logged.replace(true) {
         daemon
             .log
-            .line(format_args!("nobody is let in for now: {error}"));
+            .line(format_args!("no connections are accepted for now: {error}"));
     }
     drop(accepting.reserve.take());
     for stream in waiting_connections(daemon) {
@@ -107,9 +108,9 @@ fn waiting_connections(daemon: &DaemonState) -> impl Iterator<Item = Stream> {
 }
 
 /// Tells connections that came too late to elect again.
-pub(super) fn turn_away(daemon: &DaemonState) {
+pub(super) fn refuse(daemon: &DaemonState) {
     while let Some(stream) = next_waiting(daemon) {
-        drop(stream.send(&Replies::going()));
+        drop(stream.send(&Replies::leaving_reply()));
     }
 }
 

@@ -19,7 +19,8 @@ use super::server_io::ServerIo;
 /// Clients and their common lines, without the last newline.
 type Addressed = (Vec<ClientId>, Owned);
 
-/// Collects short lines for the same clients, as a long batch has them: one chunk and one write for all of them.
+/// Collects short lines for the same clients, for example those of a long batch, so that all of them take one chunk and
+/// one write.
 #[derive(Default)]
 struct Batch(Option<Addressed>);
 
@@ -44,14 +45,14 @@ impl Batch {
 }
 
 impl DaemonState {
-    /// Passes an event to the engine, and carries out what follows.
+    /// Passes an event to the engine, and carries out the resulting actions.
     pub(super) fn tell_engine<T>(&self, event: impl FnOnce(&mut Daemon) -> T) -> T {
         let told = event(&mut self.engine.borrow_mut());
         self.carry_out(Instant::now());
         told
     }
 
-    /// Passes a client's line to the engine, and carries out what follows.
+    /// Passes a client's line to the engine, and carries out the resulting actions.
     pub(super) fn client_line(&self, id: ClientId, line: InputLine<'_>, at: Instant) {
         let slot = self.engine.borrow().slot_of(id);
         match slot.and_then(|slot| self.server_io(slot)) {
@@ -107,17 +108,17 @@ impl DaemonState {
                 self.state_changed();
             }
             Action::UpdateTimer { slot } => self.at_server(slot, |it| it.set_timer(self, at)),
-            Action::Tell { client, control } => self.at_client(client, |it| it.tell(&control)),
-            Action::Finish { client } => self.at_client(client, |it| it.to_client.end()),
-            Action::Disconnect { client } => self.at_client(client, ClientConn::disconnect),
-            Action::UsePipes { client } => self.at_client(client, |it| it.use_pipes()),
+            Action::Tell { client, control } => self.with_client(client, |it| it.tell(&control)),
+            Action::Finish { client } => self.with_client(client, |it| it.to_client.end()),
+            Action::Disconnect { client } => self.with_client(client, ClientConn::disconnect),
+            Action::UsePipes { client } => self.with_client(client, |it| it.use_pipes()),
             Action::OpenSlot { slot, client } => self.open_slot(slot, client),
             Action::StartServer { slot } => self.at_server(slot, |it| it.start(self)),
             Action::StopServer { slot } => {
                 self.at_server(slot, |it| it.stop(self));
                 self.state_changed();
             }
-            Action::DeclareServerLost { slot } => self.at_server(slot, |it| it.lose(self)),
+            Action::DeclareServerLost { slot } => self.at_server(slot, |it| it.declare_lost(self)),
             Action::CheckStopped { slot } => self.at_server(slot, |it| it.check_stopped(self)),
             Action::Note { slot, note } => self.at_server(slot, |it| it.log_note(self, &note, at)),
             Action::Report(report) => self.log_report(report),
@@ -134,7 +135,7 @@ impl DaemonState {
         }
     }
 
-    fn at_client(&self, client: ClientId, act: impl FnOnce(&ClientConn)) {
+    fn with_client(&self, client: ClientId, act: impl FnOnce(&ClientConn)) {
         if let Some(conn) = self.client(client) {
             act(&conn);
         }
@@ -163,7 +164,8 @@ impl DaemonState {
         }
     }
 
-    /// Disconnects a client that lets too much wait, if it shares its server: alone, it holds up the server instead.
+    /// Disconnects a client with too many queued bytes if it shares its server. The only client of a server holds up the
+    /// server instead.
     fn disconnect_if_stalled(&self, conn: &ClientConn) {
         let is_stalled_at = |now: Instant| {
             let since = conn.unread_since(now).map(|at| self.moment(at));
@@ -203,7 +205,7 @@ impl DaemonState {
         match report {
             Report::Dedicated { client, when, why } => {
                 let what = match when {
-                    Dedicated::AtJoin => "cannot share and goes dedicated",
+                    Dedicated::AtJoin => "cannot share a server and goes dedicated",
                     Dedicated::Later => "goes dedicated",
                     Dedicated::AtStart => "gets no server of this daemon and goes dedicated",
                 };
@@ -220,7 +222,7 @@ impl DaemonState {
                 }
             }
             Report::Hibernates { clients, .. } => self.log.line(format_args!(
-                "a server hibernates after no request; clients: {clients}"
+                "a server hibernates because it had no request; clients: {clients}"
             )),
             Report::Replaced { slot, had_clients } => {
                 let server_io = self.server_io(slot);
@@ -234,7 +236,7 @@ impl DaemonState {
             }
             Report::Outdated => self
                 .log
-                .line("the server's files changed: it is replaced when no request is pending"),
+                .line("its files changed: the server is replaced when no request is pending"),
             Report::Ending(reason) => self.log.line(format_args!("ending: {reason}")),
         }
     }

@@ -9,7 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::engine::daemon::{LEAST_TAKEN, PATIENCE, hello_bytes, text_bytes};
+use kennel_core::engine::daemon::{MIN_READ_BYTES, STALL_TIMEOUT, hello_bytes, text_bytes};
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::{ClientId, Liveness};
 use kennel_sys::io::{Exit, Source};
@@ -35,11 +35,11 @@ pub(super) struct ClientConn {
     since: u64,
     /// Its connection, until that is closed.
     socket: RefCell<Option<Rc<Socket>>>,
-    /// What was read of its lines and not taken.
+    /// The received bytes and lines that are not taken yet.
     inbox: RefCell<Inbox>,
     /// When bytes last came from it.
     last_read_at: Cell<Instant>,
-    /// Since when its half line is longer than [`SMALL`](kennel_core::engine::daemon::SMALL).
+    /// Since when its half line is longer than [`MIN_PER_CONNECTION`](kennel_core::engine::daemon::MIN_PER_CONNECTION).
     half_line_started: Cell<Option<Instant>>,
     /// The process at the other end, if the kernel tells.
     peer: Option<Rc<ProcessRef>>,
@@ -47,11 +47,11 @@ pub(super) struct ClientConn {
     announced: OnceCell<Rc<ProcessRef>>,
     /// Its hello. A client without one (a bare client) gets no control messages.
     hello: OnceCell<Rc<ClientHello>>,
-    /// The hello that says what to run: its own, or for a bare client that of the first client.
+    /// The hello that defines the server: its own, or for a bare client that of the first client.
     launch: OnceCell<Rc<ClientHello>>,
     hello_bytes: Cell<usize>,
     pub(super) to_client: Queue,
-    /// Bytes in its connection that it had not read when it was last looked at.
+    /// Number of bytes in its connection that it had not read at the last check.
     unread_before: Cell<Option<usize>>,
     /// It is disconnected in the next run, or is gone.
     is_leaving: Cell<bool>,
@@ -97,7 +97,7 @@ enum Reading {
     Memory(Instant),
     /// Its input has ended; it may still read.
     HalfClosed,
-    /// Its process has ended, and this many bytes were read since of what it had sent before.
+    /// Its process has ended, and this many bytes were read since, of those that it had sent before.
     AfterExit(usize),
 }
 
@@ -159,7 +159,7 @@ impl ClientConn {
         let _ = self.launch.set(launch);
     }
 
-    /// Bytes kept of the hello that says what to run.
+    /// Bytes stored for the hello that defines the server.
     pub(super) fn hello_bytes(&self) -> usize {
         self.hello_bytes.get()
     }
@@ -169,7 +169,7 @@ impl ClientConn {
         self.launch.get().map_or(0, |launch| text_bytes(launch))
     }
 
-    /// The hello that says what to run.
+    /// The hello that defines the server.
     pub(super) fn launch_hello(&self) -> Rc<ClientHello> {
         Rc::clone(self.launch.get().expect("known when it is admitted"))
     }
@@ -207,7 +207,7 @@ impl ClientConn {
         self.last_read_at.get()
     }
 
-    /// Whether the kernel has input of it that the daemon may read and had no time for.
+    /// Whether the kernel has input of it that the daemon may read, but has not had time to read.
     pub(super) fn has_input(&self) -> bool {
         let has_input = || {
             let socket = self.socket.borrow();
@@ -217,21 +217,21 @@ impl ClientConn {
     }
 
     /// Its half line is read on, after it waited `since` then. The time of the wait does not make the line slow or idle.
-    fn has_waited_for_memory(&self, since: Instant, now: Instant) {
+    fn resume_half_line(&self, since: Instant, now: Instant) {
         let waited = now.saturating_duration_since(since);
         let started = self.half_line_started.get();
         self.half_line_started.set(started.map(|at| at + waited));
         self.last_read_at.set(now);
     }
 
-    /// Since when it has taken nothing of what is queued for it. Before that is long, the kernel is asked: for a client
-    /// that reads slowly, there is room for more only now and then.
+    /// Time since which it has read nothing from its queue. After a while, the kernel is asked: the socket of a slow
+    /// client has room only now and then.
     pub(super) fn unread_since(&self, now: Instant) -> Option<Instant> {
         let since = self.to_client.waits_since()?;
-        if now.saturating_duration_since(since) >= PATIENCE {
+        if now.saturating_duration_since(since) >= STALL_TIMEOUT {
             let before = self.unread_before.get();
-            let unread = self.look_at_unread();
-            let has_taken = |unread| before.is_none_or(|before| before >= unread + LEAST_TAKEN);
+            let unread = self.record_unread();
+            let has_taken = |unread| before.is_none_or(|before| before >= unread + MIN_READ_BYTES);
             if unread.is_some_and(has_taken) {
                 self.to_client.is_being_read(now);
             }
@@ -239,8 +239,8 @@ impl ClientConn {
         self.to_client.waits_since()
     }
 
-    /// Remembers how much of what was written it has not read.
-    fn look_at_unread(&self) -> Option<usize> {
+    /// Records how many written bytes it has not read.
+    fn record_unread(&self) -> Option<usize> {
         let socket = self.socket.borrow();
         let unread = socket.as_ref().and_then(|it| it.unread_by_client());
         self.unread_before.set(unread);
@@ -252,7 +252,7 @@ impl ClientConn {
         self.launch.get().is_some()
     }
 
-    /// Drops its half line. A client that is not admitted is told so, and disconnected.
+    /// Drops its half line. A client that is not admitted gets an error and is disconnected.
     pub(super) fn drop_half_line(&self, daemon: &DaemonState) {
         if self.is_admitted() {
             if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
@@ -270,7 +270,7 @@ impl ClientConn {
         }
     }
 
-    /// Disconnects a client that is not admitted, to save memory, and tells it why.
+    /// Disconnects a client that is not admitted, to save memory, and sends it the reason.
     pub(super) fn refuse_for_shortage(&self, daemon: &DaemonState) {
         let first = self.inbox.try_borrow().map_or(None, |inbox| inbox.first());
         if let Some(socket) = &*self.socket.borrow() {
@@ -319,7 +319,7 @@ impl ClientConn {
     }
 
     /// Whether its process can be watched.
-    pub(super) fn sight(&self) -> Liveness {
+    pub(super) fn liveness(&self) -> Liveness {
         match self.processes().is_empty() {
             true => Liveness::Unwatchable,
             false => Liveness::Watchable,
@@ -331,7 +331,7 @@ impl ClientConn {
         self.peer.iter().chain(self.announced.get()).collect()
     }
 
-    /// Whether it knows pipes, and nothing is queued for it.
+    /// Whether it supports pipes, and nothing is queued for it.
     fn may_have_pipes(&self) -> bool {
         self.hello.get().is_some_and(|hello| hello.pipes) && self.to_client.is_empty()
     }
@@ -378,7 +378,7 @@ mod tests {
         let started = conn.last_read_at.get();
         conn.half_line_started.set(Some(started));
         let (since, now) = (started + IDLE / 2, started + 3 * IDLE);
-        conn.has_waited_for_memory(since, now);
+        conn.resume_half_line(since, now);
         let read_for = now - conn.half_line_since().unwrap();
         assert_eq!(read_for, IDLE / 2);
         assert_eq!(conn.last_read(), now);
@@ -391,13 +391,13 @@ mod tests {
         conn.to_client.push(&vec![b'x'; 8 << 20]);
         let write = |bytes: &[u8]| socket.try_write(bytes);
         conn.to_client.write_out(write).unwrap();
-        conn.look_at_unread();
+        conn.record_unread();
         let since = conn.to_client.waits_since().unwrap();
-        let (later, much_later) = (since + PATIENCE, since + 2 * PATIENCE);
-        let little = PATIENCE - Duration::from_millis(1);
+        let (later, much_later) = (since + STALL_TIMEOUT, since + 2 * STALL_TIMEOUT);
+        let little = STALL_TIMEOUT - Duration::from_millis(1);
         assert_eq!(conn.unread_since(since + little), Some(since));
         assert_eq!(conn.unread_since(later), Some(since));
-        theirs.read_exact(&mut vec![0; 4 * LEAST_TAKEN]).unwrap();
+        theirs.read_exact(&mut vec![0; 4 * MIN_READ_BYTES]).unwrap();
         assert_eq!(conn.unread_since(later), Some(later));
         // Hardly anything more.
         theirs.read_exact(&mut [0; 16]).unwrap();

@@ -47,7 +47,7 @@ pub(super) struct DaemonState {
     pub(super) hold: Option<Hold>,
     pub(super) log: Log,
     pub(super) generation: String,
-    /// What it writes to connections that it does not serve.
+    /// The lines for connections that are not served.
     pub(super) replies: Replies,
     /// The engine.
     pub(super) engine: RefCell<Daemon>,
@@ -79,7 +79,7 @@ pub(super) struct DaemonState {
     pub(super) first_has_key: OnceCell<bool>,
     /// The full hash of the key that all clients have now, also those of a daemon with a former key.
     pub(super) key_hash: RefCell<Option<String>>,
-    /// Clients that are not read until there is room for what they sent, or for what waits for them.
+    /// Clients that are not read until there is room for their input, or for the output queued for them.
     pub(super) throttled_clients: RefCell<BTreeSet<ClientId>>,
     /// Servers that are not read until their clients have read.
     pub(super) throttled_servers: RefCell<BTreeSet<SlotId>>,
@@ -93,7 +93,7 @@ pub(super) struct DaemonState {
     /// Whether memory is short.
     pub(super) memory: RefCell<MemoryWatch>,
     /// Bytes of long lines that were judged in this turn of the event loop.
-    pub(super) judged: Cell<usize>,
+    pub(super) parsed_bytes: Cell<usize>,
 }
 
 /// The sources of events that the daemon has from its start.
@@ -159,7 +159,7 @@ impl DaemonState {
             idle_since: Cell::new(None),
             dir_checked_at: Cell::new(Instant::now()),
             memory: RefCell::new(MemoryWatch::new(max_line())),
-            judged: Cell::new(0),
+            parsed_bytes: Cell::new(0),
         }
     }
 
@@ -217,11 +217,13 @@ impl DaemonState {
         self.engine.borrow().may_hand_over() && self.has_runtime_dir()
     }
 
-    /// Counts what was judged of a client, of which this much was there before and is there now. Little does not count.
+    /// Counts the parsed bytes of a client's input, which had `before` bytes and now has `now`. Small amounts do not
+    /// count.
     pub(super) fn count_judged(&self, before: usize, after: usize) {
         if before > CHUNK {
-            let judged = before.saturating_sub(after);
-            self.judged.set(self.judged.get() + judged);
+            let parsed_bytes = before.saturating_sub(after);
+            self.parsed_bytes
+                .set(self.parsed_bytes.get() + parsed_bytes);
         }
     }
 
@@ -276,7 +278,7 @@ impl DaemonState {
 
     /// Reports that a client's process can be watched from now on.
     pub(super) fn client_is_watched(&self, id: ClientId, conn: &ClientConn) {
-        if conn.sight() == Liveness::Watchable {
+        if conn.liveness() == Liveness::Watchable {
             let now = self.now();
             self.engine.borrow_mut().handle_client_watchable(id, now);
         }
@@ -293,7 +295,7 @@ impl DaemonState {
         }
     }
 
-    /// Records that another server takes the place of this one.
+    /// Records that another server replaces this one.
     pub(super) fn server_restarts(&self, server: u32, reason: String) {
         self.restarts.set(self.restarts.get() + 1);
         let at = start::now();
@@ -302,7 +304,7 @@ impl DaemonState {
         self.write_state_soon();
     }
 
-    /// Replaces the reason of the last restart, where it was known only after the restart.
+    /// Replaces the reason of the last restart, if it became known after the restart.
     pub(super) fn set_restart_reason(&self, server: u32, reason: &str) {
         if let Some(last) = &mut *self.last_restart.borrow_mut()
             && last.server == server
@@ -366,11 +368,11 @@ impl DaemonState {
     }
 
     /// Sets the timer that returns memory of long lines to the system.
-    pub(super) fn watch_spare_memory(&self) {
+    pub(super) fn schedule_memory_return(&self) {
         if let Some(due) = buffer_pool::due()
-            && self.timers.borrow().get(Timer::GiveBackMemory).is_none()
+            && self.timers.borrow().get(Timer::ReturnMemory).is_none()
         {
-            self.set_timer(Timer::GiveBackMemory, Some(due));
+            self.set_timer(Timer::ReturnMemory, Some(due));
         }
     }
 
@@ -382,7 +384,7 @@ impl DaemonState {
             return;
         }
         self.log
-            .line("daemon.lock is not at its path any more: no new clients");
+            .line("daemon.lock was moved or removed: no new clients");
         self.tell_engine(Daemon::handle_runtime_dir_lost);
         self.state_changed();
     }

@@ -25,10 +25,10 @@ use crate::lines::buffer_pool;
 pub(super) fn run(daemon: &DaemonState) -> ExitCode {
     let (mut events, mut run_queue) = (Vec::new(), Vec::new());
     loop {
-        daemon.judged.set(0);
+        daemon.parsed_bytes.set(0);
         daemon.run_queue.take_all(&mut run_queue);
         for runnable in run_queue.drain(..) {
-            if !guarded(daemon, Subject::of_runnable(runnable), || {
+            if !run_guarded(daemon, Subject::of_runnable(runnable), || {
                 continue_work(daemon, runnable)
             }) {
                 return ExitCode::FAILURE;
@@ -38,7 +38,7 @@ pub(super) fn run(daemon: &DaemonState) -> ExitCode {
             drop(daemon.watchdog.take());
             return ExitCode::SUCCESS;
         }
-        daemon.watch_spare_memory();
+        daemon.schedule_memory_return();
         let next = daemon.timers.borrow().next_timeout();
         let wait = match next {
             _ if !daemon.run_queue.is_empty() => Wait::No,
@@ -49,12 +49,12 @@ pub(super) fn run(daemon: &DaemonState) -> ExitCode {
             }
         };
         let waited = daemon.reactor.wait(wait, &mut events);
-        let time_is_over = waited.expect("an event loop has events");
+        let time_is_over = waited.expect("the event loop is set up");
         for event in events.drain(..) {
             let Some(origin) = Origin::of(event.token) else {
                 continue;
             };
-            if !guarded(daemon, Subject::of(origin), || {
+            if !run_guarded(daemon, Subject::of(origin), || {
                 on_event(daemon, origin, event)
             }) {
                 return ExitCode::FAILURE;
@@ -110,9 +110,9 @@ impl Subject {
     }
 }
 
-/// Runs a handler. A panic (logged by the panic hook) ends the client or server that it was about, and not the others.
-/// `false` if the daemon cannot go on.
-fn guarded(daemon: &DaemonState, about: Subject, act: impl FnOnce()) -> bool {
+/// Runs a handler. A panic (logged by the panic hook) ends only the client or server of that event. `false` if the daemon
+/// cannot continue.
+fn run_guarded(daemon: &DaemonState, about: Subject, act: impl FnOnce()) -> bool {
     if catch_unwind(AssertUnwindSafe(act)).is_ok() {
         return true;
     }
@@ -131,7 +131,7 @@ fn guarded(daemon: &DaemonState, about: Subject, act: impl FnOnce()) -> bool {
 
 fn continue_work(daemon: &DaemonState, runnable: Runnable) {
     match runnable {
-        Runnable::Client(id) => at_client(daemon, id, |it| it.run()),
+        Runnable::Client(id) => with_client(daemon, id, |it| it.run()),
         Runnable::Server(slot) => daemon.at_server(slot, |it| it.run(daemon)),
         Runnable::Accept => accept::unpause(daemon),
         Runnable::Life => life::advance(daemon),
@@ -145,10 +145,10 @@ fn on_event(daemon: &DaemonState, origin: Origin, event: Event) {
         Origin::Signals => life::on_signals(daemon),
         Origin::Children => life::on_children(daemon),
         Origin::OwnerExit => life::on_owner_exit(daemon),
-        Origin::ClientSocket(id) => at_client(daemon, id, |it| it.on_event(event)),
-        Origin::ClientInput(id) => at_client(daemon, id, |it| it.on_input()),
-        Origin::ClientOutput(id) => at_client(daemon, id, |it| it.on_output()),
-        Origin::ClientExit(id) => at_client(daemon, id, |it| it.on_exit()),
+        Origin::ClientSocket(id) => with_client(daemon, id, |it| it.on_event(event)),
+        Origin::ClientInput(id) => with_client(daemon, id, |it| it.on_input()),
+        Origin::ClientOutput(id) => with_client(daemon, id, |it| it.on_output()),
+        Origin::ClientExit(id) => with_client(daemon, id, |it| it.on_exit()),
         Origin::ServerStdin(slot) => daemon.at_server(slot, |it| it.on_writable(daemon)),
         Origin::ServerStdout(slot) => daemon.at_server(slot, |it| it.on_stdout(daemon)),
         Origin::ServerStderr(slot) => daemon.at_server(slot, |it| it.on_stderr(daemon)),
@@ -165,13 +165,13 @@ fn run_due_timers(daemon: &DaemonState) -> bool {
     let take = || daemon.timers.borrow_mut().take_due(now);
     let due: Vec<Timer> = std::iter::from_fn(take).collect();
     let mut due = due.into_iter();
-    due.all(|timer| guarded(daemon, Subject::of_timer(timer), || on_timer(daemon, timer)))
+    due.all(|timer| run_guarded(daemon, Subject::of_timer(timer), || on_timer(daemon, timer)))
 }
 
 fn on_timer(daemon: &DaemonState, timer: Timer) {
     match timer {
-        Timer::Client(id) => at_client(daemon, id, |it| it.on_timer()),
-        Timer::ClientSweep(id) => at_client(daemon, id, |it| it.on_sweep()),
+        Timer::Client(id) => with_client(daemon, id, |it| it.on_timer()),
+        Timer::ClientSweep(id) => with_client(daemon, id, |it| it.on_sweep()),
         Timer::Slot(slot) => daemon.at_server(slot, |it| it.on_timer(daemon)),
         Timer::ServerThrottle(slot) => daemon.at_server(slot, |it| it.run(daemon)),
         Timer::ServerExit(slot) => daemon.at_server(slot, |it| it.on_exit_timer(daemon)),
@@ -180,11 +180,11 @@ fn on_timer(daemon: &DaemonState, timer: Timer) {
         Timer::OwnerSweep => life::on_owner_sweep(daemon),
         Timer::Upgrade => upgrade::on_timer(daemon),
         Timer::WriteState => state::write(daemon),
-        Timer::GiveBackMemory => buffer_pool::free_if_due(std::time::Instant::now()),
+        Timer::ReturnMemory => buffer_pool::free_if_due(std::time::Instant::now()),
     }
 }
 
-fn at_client(daemon: &DaemonState, id: ClientId, act: impl FnOnce(ClientRef<'_>)) {
+fn with_client(daemon: &DaemonState, id: ClientId, act: impl FnOnce(ClientRef<'_>)) {
     if let Some(conn) = daemon.client(id) {
         act(ClientRef::new(daemon, &conn));
     }

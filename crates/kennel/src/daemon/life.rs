@@ -166,12 +166,12 @@ pub(super) fn arm(daemon: &DaemonState) {
     let handle = daemon.log.handle();
     let mut ladder = Duration::ZERO;
     daemon.for_each_server(|server_io| {
-        let its = server::ladder(&server_io.hello);
+        let its = server::stop_ladder(&server_io.hello);
         ladder = ladder.max(its.after_eof + its.after_term);
     });
     let watchdog = Watchdog::arm(ladder + STUCK_AFTER, move || {
         if let Some(log) = handle {
-            log.line("stuck while ending: ended at once");
+            log.line("stuck while ending: exits at once");
         }
     });
     daemon.watchdog.replace(Some(watchdog));
@@ -183,14 +183,14 @@ pub(super) fn leave(daemon: &DaemonState, spawn: Option<Lock>) {
     if daemon.has_runtime_dir() {
         let socket = format!("{}.sock", daemon.generation);
         let removed = daemon.key_dir.dir().unlink(socket);
-        accept::turn_away(daemon);
+        accept::refuse(daemon);
         let removed = removed.and_then(|_| daemon.key_dir.remove_record());
         let removed = removed.and_then(|()| daemon.key_dir.dir().unlink(STATE).map(drop));
         if let Err(error) = removed {
             daemon.log.line(error);
         }
     } else {
-        accept::turn_away(daemon);
+        accept::refuse(daemon);
     }
     daemon.log.line("gone");
     drop(daemon.lock.take());

@@ -18,8 +18,8 @@ pub(crate) const OLDER_LOG: &str = "log.1";
 
 /// Maximum bytes of a file before it is rotated.
 const MAX_FILE: u64 = 1 << 20;
-/// Maximum bytes of one file that are read: with the last lines of other threads, Kennel writes no more.
-pub(crate) const MOST_LOG: u64 = 2 * MAX_FILE;
+/// Maximum bytes of one file that are read. Kennel writes no more, even with the last lines of other threads.
+pub(crate) const MAX_LOG_READ: u64 = 2 * MAX_FILE;
 /// Maximum bytes of a line; the rest is cut off.
 const MAX_LINE: usize = 8 * 1024;
 /// See [`Quota`].
@@ -64,7 +64,7 @@ impl Log {
     }
 
     /// The same within a quota; the next line after it says how many were left out.
-    pub(super) fn line_within(
+    pub(super) fn line_within_quota(
         &self,
         quota: &RefCell<Quota>,
         now: Instant,
@@ -100,7 +100,8 @@ impl Log {
     }
 }
 
-/// A limit on logged lines of one kind within [`QUOTA_PERIOD`]: a flood of them pushes nothing else out of the log.
+/// A limit on logged lines of one kind within [`QUOTA_PERIOD`], so that a flood of them does not push other lines out of
+/// the log.
 #[derive(Debug)]
 pub(crate) struct Quota {
     max: usize,
@@ -119,7 +120,7 @@ impl Quota {
         }
     }
 
-    /// How many lines were left out before this one; `None` if this one is left out, too.
+    /// Number of lines left out before this one; `None` if this one is left out, too.
     pub(crate) fn next(&mut self, now: Instant) -> Option<usize> {
         let is_over = |begun: Instant| now.saturating_duration_since(begun) >= QUOTA_PERIOD;
         if self.begun.is_none_or(is_over) {
@@ -154,7 +155,7 @@ fn stamped(text: &str) -> Vec<u8> {
     format!("{} {line}\n", stamp(SystemTime::now())).into_bytes()
 }
 
-/// A time as each line begins with it. Of two, the later one is the greater text.
+/// Formats the time at the start of a line. Later times compare greater as text.
 pub(crate) fn stamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     utc(since.as_secs(), since.subsec_millis())
@@ -214,9 +215,9 @@ mod tests {
         let quota = RefCell::new(Quota::new(3));
         let begun = Instant::now();
         for _ in 0..100_000 {
-            log.line_within(&quota, begun, "lines", "x");
+            log.line_within_quota(&quota, begun, "lines", "x");
         }
-        log.line_within(&quota, begun + QUOTA_PERIOD, "lines", "y");
+        log.line_within_quota(&quota, begun + QUOTA_PERIOD, "lines", "y");
         let text = std::fs::read_to_string(scope.path("key").join(LOG)).unwrap();
         let words: Vec<&str> = text.lines().map(|line| &line[25..]).collect();
         let left_out = "99997 more lines were not logged";

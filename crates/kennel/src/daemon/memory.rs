@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use kennel_core::engine::daemon::{
-    BACKLOG, ClientMemory, MemoryUse, PATIENCE, Reader, SMALL, ServerSlot, has_room_for_hello,
-    hello_bytes, is_stalled, one_too_many,
+    BACKLOG, ClientMemory, MIN_PER_CONNECTION, MemoryUse, Reader, STALL_TIMEOUT, ServerSlot,
+    excess_unadmitted, has_room_for_hello, hello_bytes, is_stalled,
 };
 use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::ClientId;
@@ -17,14 +17,15 @@ use super::daemon_state::DaemonState;
 use super::queue::queued_bytes;
 use crate::lines::{max_line, retain_nothing};
 
-/// Maximum bytes of a line that is malformed, a batch, or odd in another way: all of it is read several times at once, and
-/// nobody else is served meanwhile. 4 MiB take less than 0.1 s.
+/// Maximum bytes of a line that is malformed, a batch, or otherwise unusual: all of it is parsed several times while the
+/// other clients wait. 4 MiB take less than 0.1 s.
 pub(super) const MAX_ODD_LINE: usize = 4 << 20;
-/// With this many connections, memory of lines is returned to the system at once. For fewer it is faster to keep it.
-const MANY: usize = 64;
+/// Number of connections from which on the memory of lines is returned to the system at once. For fewer connections it is
+/// faster to keep it.
+const MANY_CONNECTIONS: usize = 64;
 
 impl DaemonState {
-    /// Whether another client with this hello can be kept beside the others.
+    /// Whether the hello of another client fits into the memory limit.
     pub(super) fn has_room_for(&self, hello: &ClientHello) -> bool {
         let clients = self.clients.borrow();
         let admitted = clients.values().filter(|conn| conn.is_admitted());
@@ -51,7 +52,7 @@ impl DaemonState {
         }
     }
 
-    /// Whether servers take nothing beyond what they need of the lines that follow.
+    /// Whether servers take only the lines that they need.
     pub(super) fn servers_save_memory(&self, now: Moment) -> bool {
         let holds_much = || self.memory.borrow().holds_much(self.held_bytes());
         self.count_memory_if_due(now);
@@ -73,7 +74,7 @@ impl DaemonState {
 
     /// A client was added. The lines of many leave gaps in the memory that nothing fits into, and their buffers add up.
     pub(super) fn return_memory_of_many(&self) {
-        if self.clients.borrow().len() == MANY {
+        if self.clients.borrow().len() == MANY_CONNECTIONS {
             release_large_blocks();
             retain_nothing();
         }
@@ -100,7 +101,7 @@ impl DaemonState {
         let clients = self.clients.borrow();
         let is_dropped = |conn: &&Rc<ClientConn>| {
             let began = conn.half_line_since().map(|since| self.moment(since));
-            conn.half_line_length() > SMALL && began.is_some_and(&is_stale)
+            conn.half_line_length() > MIN_PER_CONNECTION && began.is_some_and(&is_stale)
         };
         let dropped = clients.values().filter(is_dropped);
         let count = dropped.map(|conn| conn.skip_half_line()).count();
@@ -120,7 +121,7 @@ impl DaemonState {
         slots + servers.values().map(|it| it.held_bytes()).sum::<usize>()
     }
 
-    /// What the engine decides by.
+    /// The memory use, for the engine's decision.
     pub(super) fn memory_use(&self) -> MemoryUse {
         let (clients, engine) = (self.clients.borrow(), self.engine.borrow());
         let now = Instant::now();
@@ -145,7 +146,7 @@ impl DaemonState {
         }
     }
 
-    /// Whether there is room for this half line, which may be made by dropping others.
+    /// Whether there is room for this half line, perhaps after dropping others.
     pub(super) fn make_room(&self, reader: Reader) -> bool {
         self.count_memory();
         if !self.is_short_of_memory() {
@@ -165,11 +166,11 @@ impl DaemonState {
     pub(super) fn make_room_for_client(&self, client: ClientId) -> bool {
         let engine = self.engine.borrow();
         let slot = engine.slot_of(client).and_then(|slot| engine.slot(slot));
-        let server_is_behind = slot.is_some_and(|slot| !slot.lanes().is_empty());
+        let server_has_queue = slot.is_some_and(|slot| !slot.lanes().is_empty());
         drop(engine);
         self.make_room(Reader::Client {
             client,
-            server_is_behind,
+            server_has_queue,
         })
     }
 
@@ -183,18 +184,18 @@ impl DaemonState {
         before.saturating_sub(conn.half_line_memory())
     }
 
-    /// A connection came. If too many have not sent their first line, the first of them is refused.
+    /// Handles a new connection. If too many have not sent their first line, the oldest of them is refused.
     pub(super) fn limit_unadmitted(&self) {
         let clients = self.clients.borrow();
         let unadmitted = clients.values();
         let unadmitted = unadmitted.filter(|it| !it.is_admitted() && !it.is_leaving());
-        let refused = one_too_many(unadmitted.map(|it| it.id));
+        let refused = excess_unadmitted(unadmitted.map(|it| it.id));
         if let Some(conn) = refused.and_then(|id| clients.get(&id)) {
             conn.refuse_for_shortage(self);
         }
     }
 
-    /// Whether its server has others, and was held up for too long.
+    /// Whether its server has other clients, and was held up for too long.
     fn holds_up_others(&self, conn: &ClientConn) -> bool {
         let engine = self.engine.borrow();
         let slot = engine.slot_of(conn.id);
@@ -203,7 +204,8 @@ impl DaemonState {
             && engine.shares_server(conn.id)
     }
 
-    /// Disconnects clients that do not read, if much is held. Returns when to check again, if nothing is written meanwhile.
+    /// Disconnects clients that do not read, if much memory is held. Returns when to check again if nothing is written
+    /// before.
     pub(super) fn drop_stalled(&self) -> Instant {
         let can_write = |id: ClientId| self.client(id).is_some_and(|conn| conn.can_write());
         let stalled = self.memory_use().stalled(self.now(), can_write);
@@ -222,7 +224,7 @@ impl DaemonState {
         match is_stalled(since, self.now()) {
             true => self.log.line(format_args!(
                 "client {client} does not read: {unread} bytes are queued for it, and it has taken none for {} s",
-                PATIENCE.as_secs()
+                STALL_TIMEOUT.as_secs()
             )),
             false => self.log.line(format_args!(
                 "client {client} reads too slowly: {unread} bytes are queued for it, and others wait for its server"

@@ -22,6 +22,7 @@
 //! | `log`, `pipes`, `queue`, `socket`, `watchdog` | tools |
 
 mod accept;
+mod args;
 mod carry_out;
 mod client;
 mod clock;
@@ -30,7 +31,6 @@ mod event_loop;
 mod life;
 mod log;
 mod memory;
-mod orders;
 mod origin;
 mod pipes;
 mod process;
@@ -50,12 +50,12 @@ mod watchdog;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use orders::Orders;
+use args::DaemonArgs;
 
-pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, Quota, stamp};
+pub(crate) use log::{LOG, Log, MAX_LOG_READ, OLDER_LOG, Quota, stamp};
 pub(crate) use state::{ClientState, DaemonListing, Restart, STATE, ServerState};
 
-/// Runs the daemon. `arguments` are what the election put behind `kennel daemon`.
+/// Runs the daemon. `arguments` are the settings that the election passed after `kennel daemon`.
 pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let word = arguments.next().unwrap_or_default();
     kennel_sys::signals::ignore_file_size_signal();
@@ -74,8 +74,8 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             }
         };
     }
-    match Orders::parse(&word) {
-        Some(orders) => start::run(orders),
+    match DaemonArgs::parse(&word) {
+        Some(args) => start::run(args),
         None => crate::fail("start the daemon with `kennel run`"),
     }
 }

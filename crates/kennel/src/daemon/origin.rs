@@ -4,7 +4,8 @@ use kennel_core::engine::daemon::SlotId;
 use kennel_core::lifetime::ClientId;
 use kennel_sys::io::Token;
 
-/// A source of events. Numbers of clients and slots are never used again, so a late event of a removed one finds nothing.
+/// A source of events. Numbers of clients and slots are never used again, so a late event of a removed one has no
+/// receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Listener,

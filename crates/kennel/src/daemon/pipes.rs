@@ -25,9 +25,10 @@ use serde::{Deserialize, Serialize};
 use super::origin::Origin;
 use kennel_sys::io::BufferSize;
 
-/// After so many reads, pipes are worth it.
+/// Number of reads after which pipes are offered: a short session does not need them.
 const READS_BEFORE_OFFER: u32 = 16;
-/// Maximum number of clients with pipes: a user's share of pipe memory, and a process's descriptors, are for others, too.
+/// Maximum number of clients with pipes. The other clients need the rest of the user's pipe memory and of the
+/// descriptors.
 const MAX_CLIENTS: usize = 64;
 
 /// The size of a pipe where it was not set.
@@ -47,12 +48,12 @@ pub(super) struct Pipes {
     /// The client has sent `!pipes`: its pipe is read.
     pub(super) listens: Cell<bool>,
     /// The daemon has sent `!pipes`: it writes to its pipe.
-    pub(super) speaks: Cell<bool>,
+    pub(super) is_in_use: Cell<bool>,
     _counted: CountedClient,
 }
 
 impl Pipes {
-    /// Creates pipes and offers them to a client for which nothing is queued. `reads`: how often something was read while that was so.
+    /// Creates pipes and offers them to a client with an empty queue. `reads`: number of reads while the queue was empty.
     pub(super) fn offer(
         reactor: &Reactor,
         id: ClientId,
@@ -92,24 +93,24 @@ impl Pipes {
             to_client: Source::new(reactor, to_client, output.token()),
             width: BufferSize::default(),
             listens: Cell::new(false),
-            speaks: Cell::new(false),
+            is_in_use: Cell::new(false),
             _counted: CountedClient::one(),
         }
     }
 
     /// Whether the client has none of the ends, and never will. A client that has written everything closes its output
     /// before the daemon reads that it turns to the pipes, and keeps its input.
-    pub(super) fn were_lost(&self) -> bool {
+    pub(super) fn are_lost(&self) -> bool {
         !self.listens.get()
             && is_hung_up(&self.from_client)
             && reader_is_gone_within(&self.to_client, Duration::ZERO)
     }
 
-    /// Between two lines: writes to the pipe from now on, if the client has agreed and can be told now.
-    pub(super) fn speak_if_agreed(&self, socket: &Stream) {
-        if self.listens.get() && !self.speaks.get() {
+    /// Called between two lines: switches to the pipe if the client has agreed and can be notified now.
+    pub(super) fn use_if_agreed(&self, socket: &Stream) {
+        if self.listens.get() && !self.is_in_use.get() {
             // It is so short that it is written whole or not at all.
-            self.speaks.set(socket.send(&Replies::pipes()).is_ok());
+            self.is_in_use.set(socket.send(&Replies::pipes()).is_ok());
         }
     }
 
@@ -119,14 +120,14 @@ impl Pipes {
             to_client,
             width: _,
             listens,
-            speaks,
+            is_in_use,
             _counted: _,
         } = self;
         PipesSnapshot {
             from_client: number_of(from_client),
             to_client: number_of(to_client),
             listens: listens.get(),
-            speaks: speaks.get(),
+            is_in_use: is_in_use.get(),
         }
     }
 
@@ -142,7 +143,7 @@ impl Pipes {
         // It may be larger than usual.
         pipes.width = BufferSize::larger_than(DEFAULT_PIPE_SIZE);
         pipes.listens.set(snapshot.listens);
-        pipes.speaks.set(snapshot.speaks);
+        pipes.is_in_use.set(snapshot.is_in_use);
         Ok(pipes)
     }
 }
@@ -153,7 +154,8 @@ pub(super) struct PipesSnapshot {
     from_client: i32,
     to_client: i32,
     listens: bool,
-    speaks: bool,
+    #[serde(rename = "speaks")]
+    is_in_use: bool,
 }
 
 impl PipesSnapshot {

@@ -1,11 +1,11 @@
-//! The running server of a slot: its process tree, its pipes, and what was read of them.
+//! The running server of a slot: its process tree, its pipes, and their unprocessed input.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, PipeReader, PipeWriter};
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::engine::daemon::{InputLine, Reader, SMALL, SlotId};
+use kennel_core::engine::daemon::{InputLine, MIN_PER_CONNECTION, Reader, SlotId};
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::detach::{Kind, adopt};
 use kennel_sys::io::{Interest, Reactor, Source, number_of};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::daemon_state::DaemonState;
 use super::origin::Origin;
 use super::run_queue::{LINES_PER_RUN, Runnable};
-use super::server::{ServerStage, detached, ladder, os};
+use super::server::{ServerStage, detached, stop_ladder, to_os_string};
 use super::server_io::ServerIo;
 use crate::lines::{Inbox, SkippedLines};
 use crate::server_process::{
@@ -26,7 +26,7 @@ use crate::server_process::{
 
 /// Maximum bytes read after stdout was given up: a pipe holds at most that, see [`BufferSize`](kennel_sys::io::BufferSize).
 const MAX_AFTER_END: usize = 2 << 20;
-/// A server that was started. All that a newer build needs of it is in here.
+/// A started server, with everything that a newer build needs of it.
 pub(super) struct ServerProcess {
     pub(super) tree: Source<Tree>,
     /// Until the server's input is closed.
@@ -67,12 +67,12 @@ impl ServerProcess {
         hello: &ClientHello,
         records: Option<&RuntimeDir>,
     ) -> io::Result<ServerProcess> {
-        let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+        let pair = |(name, value): &(Text, Text)| (to_os_string(name), to_os_string(value));
         let launch = ServerLaunch {
-            command: hello.spec.command.iter().map(os).collect(),
+            command: hello.spec.command.iter().map(to_os_string).collect(),
             env: Some(hello.env.iter().map(pair).collect()),
-            cwd: Some(os(&hello.spec.cwd).into()),
-            ladder: ladder(hello),
+            cwd: Some(to_os_string(&hello.spec.cwd).into()),
+            ladder: stop_ladder(hello),
             detached: detached(hello),
             records,
             // Small: no line can overtake what is in it, so that one client's flood would delay all clients.
@@ -110,7 +110,7 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Waits for no more events of it, but for the warden's exit.
+    /// Stops waiting for its events, except for the warden's exit.
     pub(super) fn ignore(&self) {
         let _ = self.tree.set_interest(Interest::NONE);
         let _ = self.stdout.pipe.set_interest(Interest::NONE);
@@ -237,7 +237,7 @@ impl ProcessSnapshot {
     }
 }
 
-/// What is known of a server.
+/// The state of a server's process and streams.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct ServerStatus {
     /// It runs, or ran.
@@ -250,7 +250,7 @@ pub(super) struct ServerStatus {
     /// Its stderr is closed.
     #[serde(rename = "calm")]
     pub(super) stderr_closed: bool,
-    /// Its warden was told to stop it.
+    /// Its warden was ordered to stop it.
     pub(super) stopped: bool,
     /// Its warden reported the end of the tree.
     pub(super) announced: bool,
@@ -268,14 +268,14 @@ enum StdoutEnd {
     GivenUp(usize),
 }
 
-/// A pipe from the server, and what was read of it.
+/// A pipe from the server, and its unprocessed input.
 struct OutputPipe {
     pipe: Source<PipeReader>,
     inbox: RefCell<Inbox>,
 }
 
 impl OutputPipe {
-    /// What was read of a line that has not ended, and the lines that are being skipped.
+    /// The beginning of an incomplete line, and the lines that are being skipped.
     fn snapshot(&self) -> (Text, SkippedLines) {
         let inbox = self.inbox.borrow();
         let (unfinished, skipped) = inbox.snapshot();
@@ -289,7 +289,7 @@ impl OutputPipe {
         self.inbox.replace(inbox);
     }
 
-    /// Reads what is there, once; 0 at the end.
+    /// Reads available output once; 0 at the end.
     fn read(&self) -> io::Result<usize> {
         self.inbox.borrow_mut().read(&self.pipe)
     }
@@ -391,7 +391,7 @@ impl ServerIo {
     fn refuse_if_too_much(&self, daemon: &DaemonState, running: &ServerProcess) {
         let inbox = &running.stdout.inbox;
         let length = inbox.borrow().len();
-        if length > SMALL && !daemon.make_room(Reader::Server(length)) {
+        if length > MIN_PER_CONNECTION && !daemon.make_room(Reader::Server(length)) {
             inbox.borrow_mut().skip_line();
         }
     }
@@ -457,7 +457,7 @@ impl ServerIo {
         daemon.run_queue.push(Runnable::Server(self.slot));
     }
 
-    /// Reads stderr once more. Once: a process that goes on writing would never let it end.
+    /// Reads stderr only once more: a process that keeps writing would never let it end.
     pub(super) fn read_last_stderr(&self, daemon: &DaemonState) {
         let Some(running) = self.process() else {
             return;
@@ -470,18 +470,18 @@ impl ServerIo {
     fn take_stderr_line(&self, daemon: &DaemonState, running: &ServerProcess) -> bool {
         let mut inbox = running.stderr.inbox.borrow_mut();
         let line = inbox.next_line();
-        line.map(|line| self.write_down(daemon, running, line))
+        line.map(|line| self.log_printed_line(daemon, running, line))
             .is_some()
     }
 
     fn take_last_stderr_line(&self, daemon: &DaemonState, running: &ServerProcess) {
         let rest = running.stderr.inbox.borrow_mut().rest();
         if let Some(rest) = rest {
-            self.write_down(daemon, running, &rest);
+            self.log_printed_line(daemon, running, &rest);
         }
     }
 
-    fn write_down(&self, daemon: &DaemonState, running: &ServerProcess, line: &[u8]) {
+    fn log_printed_line(&self, daemon: &DaemonState, running: &ServerProcess, line: &[u8]) {
         running.stderr_tail.borrow_mut().push(line);
         let line = String::from_utf8_lossy(line).into_owned();
         self.log_stderr(daemon, &line);

@@ -27,7 +27,7 @@ pub(super) fn queued_bytes() -> usize {
     QUEUED.get()
 }
 
-/// A long line, or several short ones, with newlines. It may be in several queues.
+/// A long line, or several short lines, with newlines. It may be in several queues.
 #[derive(Debug)]
 pub(super) struct Chunk(Owned);
 
@@ -96,7 +96,7 @@ struct QueuedChunks {
     /// Bytes that are not written.
     bytes: usize,
     ended: bool,
-    /// When bytes were last written or seen to be read, or when the first were queued; `None` if the queue is empty.
+    /// When bytes were last written or known to be read, or when the first were queued; `None` if the queue is empty.
     waits_since: Option<Instant>,
 }
 
@@ -226,7 +226,7 @@ impl Queue {
         }
     }
 
-    /// Writes as much as the socket takes now. If it takes no more for good, the next write finds that.
+    /// Writes as many bytes as the socket takes now. If the connection is broken, the next write reports it.
     fn write_now(&self, line: &[u8]) -> usize {
         let socket = self.direct.borrow().upgrade();
         socket.map_or(0, |socket| {
@@ -318,7 +318,7 @@ impl Queue {
 /// Keeps the memory of a written line for the next long one.
 pub(super) fn recycle(line: Option<Owned>) {
     if let Some(line) = line {
-        lines::give_back(line.into_room());
+        lines::release_buffer(line.into_buffer());
     }
 }
 

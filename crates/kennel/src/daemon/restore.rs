@@ -9,12 +9,12 @@ use kennel_sys::handover;
 use kennel_sys::io::Listener;
 use kennel_sys::lock::{Lock, Record};
 
+use super::args::DaemonArgs;
 use super::client;
 use super::daemon_state::DaemonState;
 use super::life;
 use super::log::Log;
 use super::memory::MAX_ODD_LINE;
-use super::orders::Orders;
 use super::run_queue::Runnable;
 use super::server_io::ServerIo;
 use super::snapshot::Snapshot;
@@ -38,15 +38,15 @@ fn prepare(state: i32) -> Result<Prepared, Box<dyn std::error::Error>> {
     let key_dir = KeyDir::ensure(&snapshot.key)?;
     let log = Log::open(key_dir.dir())?;
     let owner = snapshot.owner.as_ref().map(|owner| owner.parse());
-    let orders = Orders::restored(
+    let args = DaemonArgs::restored(
         &snapshot.key,
         snapshot.policy,
         owner.transpose()?,
         snapshot.max_line,
     );
-    lines::set_max_line(orders.max_line);
+    lines::set_max_line(args.max_line);
     lines::set_max_odd_line(MAX_ODD_LINE);
-    let alarm = arm_start_timeout(&log, orders.alarm);
+    let alarm = arm_start_timeout(&log, args.alarm);
     log_panics(&log);
     let signals = life::catch_signals()?;
     handover::unblock_end_signals();
@@ -54,7 +54,7 @@ fn prepare(state: i32) -> Result<Prepared, Box<dyn std::error::Error>> {
     let lock = Lock::taken_over(key_dir.dir(), DAEMON_LOCK, lock);
     if lock.is_at_its_path() {
         // The record names the same process; only its version is old, which is not worth a failure.
-        if let Ok(me) = Record::of_me("kennel daemon")
+        if let Ok(me) = Record::of_this_process("kennel daemon")
             && let Err(error) = lock.write_record(&me)
         {
             log.line(error);
@@ -80,7 +80,7 @@ fn prepare(state: i32) -> Result<Prepared, Box<dyn std::error::Error>> {
         drop(detach::adopt(former, Kind::Directory)?);
     }
     Ok(Prepared {
-        orders,
+        args,
         handed: HandedOver::default(),
         hold,
         key_dir,
@@ -101,7 +101,7 @@ pub(super) fn restore(daemon: &DaemonState, snapshot: Snapshot) -> std::io::Resu
     // First: the others share its environment.
     *daemon.first_hello.borrow_mut() = snapshot.first_hello.map(Rc::new);
     let mut servers = Vec::new();
-    for server_io in snapshot.stations {
+    for server_io in snapshot.slots {
         servers.push(Rc::new(ServerIo::restore(daemon, server_io)?));
     }
     let mut conns = Vec::new();
@@ -113,7 +113,9 @@ pub(super) fn restore(daemon: &DaemonState, snapshot: Snapshot) -> std::io::Resu
         daemon.client_added(conn);
         if let Some(hello) = conn.hello() {
             let may_offer = || client::admission::may_offer_program(daemon, conn);
-            daemon.upgrade.consider(hello, &daemon.run_queue, may_offer);
+            daemon
+                .upgrade
+                .offer_build(hello, &daemon.run_queue, may_offer);
         }
     }
     for server_io in &servers {

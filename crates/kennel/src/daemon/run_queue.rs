@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kennel_core::engine::daemon::SlotId;
 use kennel_core::lifetime::ClientId;
 
-/// Maximum lines taken of one client or server before others are run: many short lines at once hold up nobody.
+/// Maximum lines taken of one client or server before others run: many short lines at once must not delay the others.
 pub(super) const LINES_PER_RUN: usize = 64;
 
 /// A client, server or part of the daemon with work to do.

@@ -33,8 +33,8 @@ use crate::start_error::{self, Attempt, is_shortage};
 /// How long to wait for the exit status of a first process after its stdout has ended.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a warden is checked whose exit is not reported.
-const WARDEN_SWEEP: Duration = Duration::from_millis(10);
-/// Error numbers: the command cannot be one; no descriptors.
+const WARDEN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Error numbers for an invalid command and for missing descriptors.
 const EINVAL: i32 = 22;
 const EMFILE: i32 = 24;
 
@@ -49,7 +49,7 @@ pub(super) enum ServerStage {
     AwaitingExit,
     /// The warden reports no more.
     Reaping,
-    Over,
+    Finished,
 }
 
 impl ServerIo {
@@ -60,7 +60,7 @@ impl ServerIo {
             ServerStage::Running | ServerStage::AwaitingExit => self.continue_reading(daemon),
             // The last lines of an ended server.
             ServerStage::Reaping => self.forward_lines(daemon),
-            ServerStage::Over => {}
+            ServerStage::Finished => {}
         }
     }
 
@@ -108,13 +108,13 @@ impl ServerIo {
     fn start_process(&self, daemon: &DaemonState) -> io::Result<Rc<ServerProcess>> {
         let records = daemon.key_dir.trees().ok();
         let hello = &self.hello;
-        let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
+        let command: Vec<OsString> = hello.spec.command.iter().map(to_os_string).collect();
         let variable = |name: &str| {
             let mut all = hello.env.iter();
             let found = all.rfind(|(its, _)| its.as_bytes() == name.as_bytes());
-            found.map(|(_, value)| os(value))
+            found.map(|(_, value)| to_os_string(value))
         };
-        let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
+        let cwd = std::path::PathBuf::from(to_os_string(&hello.spec.cwd));
         // Before the start, so that a change meanwhile is found later.
         *self.sources.borrow_mut() = Sources::of(&command, &cwd, variable);
         let running = ServerProcess::start(&daemon.reactor, self.slot, hello, records.as_ref())?;
@@ -153,7 +153,7 @@ impl ServerIo {
         self.advance(daemon);
     }
 
-    /// Acts on what is known of the server: it is lost, or is to stop.
+    /// Acts on the state of the server: declares it lost, or stops it.
     pub(super) fn advance(&self, daemon: &DaemonState) {
         let running = self.running.borrow().clone();
         let Some(running) = running.filter(|_| self.stage.get() == ServerStage::Running) else {
@@ -185,12 +185,12 @@ impl ServerIo {
     pub(super) fn on_exit_timer(&self, daemon: &DaemonState) {
         match self.stage.get() {
             ServerStage::AwaitingExit => self.exit_is_known(daemon),
-            ServerStage::Reaping => self.look_at_warden(daemon),
-            ServerStage::Waiting | ServerStage::Running | ServerStage::Over => {}
+            ServerStage::Reaping => self.check_warden(daemon),
+            ServerStage::Waiting | ServerStage::Running | ServerStage::Finished => {}
         }
     }
 
-    /// Reports the loss: the exit status is known, or never will be.
+    /// Reports the loss. The exit status is known, or will never be.
     fn exit_is_known(&self, daemon: &DaemonState) {
         daemon.set_timer(Timer::ServerExit(self.slot), None);
         self.stage.set(ServerStage::Running);
@@ -223,7 +223,7 @@ impl ServerIo {
             }
             match report {
                 Some(_) => self.advance(daemon),
-                None => self.reports_ended(daemon, &running),
+                None => self.handle_reports_end(daemon, &running),
             }
         }
     }
@@ -263,7 +263,7 @@ impl ServerIo {
     }
 
     /// Handles the end of the reports: the tree is empty; or the warden was killed, and the daemon must end what it left.
-    fn reports_ended(&self, daemon: &DaemonState, running: &Rc<ServerProcess>) {
+    fn handle_reports_end(&self, daemon: &DaemonState, running: &Rc<ServerProcess>) {
         running.close_stdin();
         running.ignore();
         self.stage.set(ServerStage::Reaping);
@@ -274,15 +274,15 @@ impl ServerIo {
         }
         match daemon.watch_exit(running, Origin::WardenExit(self.slot)) {
             Some(exit) => drop(self.warden_exit.replace(Some(exit))),
-            None => self.look_at_warden(daemon),
+            None => self.check_warden(daemon),
         }
     }
 
-    fn look_at_warden(&self, daemon: &DaemonState) {
+    fn check_warden(&self, daemon: &DaemonState) {
         let running = self.running.borrow().clone();
         match running.is_some_and(|it| it.tree.warden().is_alive()) {
             true => {
-                let at = Instant::now() + WARDEN_SWEEP;
+                let at = Instant::now() + WARDEN_POLL_INTERVAL;
                 daemon.set_timer(Timer::ServerExit(self.slot), Some(at));
             }
             false => self.on_warden_exit(daemon),
@@ -306,7 +306,7 @@ impl ServerIo {
             let records = records.as_ref().map(|dir| dir.handle());
             let strays = tree::end_strays(known.as_slice(), records);
             daemon.log.line(format_args!(
-                "warden {} ended unannounced; strays ended: {}",
+                "warden {} was killed; killed strays: {}",
                 warden.unwrap_or_default(),
                 strays.map_or_else(|error| error.to_string(), |count| count.to_string())
             ));
@@ -339,7 +339,7 @@ impl ServerIo {
 
     /// Removes the slot.
     fn ended(&self, daemon: &DaemonState) {
-        if self.stage.replace(ServerStage::Over) == ServerStage::Over {
+        if self.stage.replace(ServerStage::Finished) == ServerStage::Finished {
             return;
         }
         self.server_lost(daemon, String::new());
@@ -356,14 +356,14 @@ impl ServerIo {
 
     /// Gives the server up after a panic: its clients begin again with another one.
     pub(super) fn give_up(&self, daemon: &DaemonState) {
-        daemon.log.line("a server is given up: see the panic above");
+        daemon.log.line("gave up a server after a panic: see above");
         self.close(daemon);
         self.server_lost(daemon, String::new());
         let running = self.running.borrow().clone();
         match running.filter(|_| !self.is_given_up.replace(true)) {
             Some(running) => {
                 running.stop();
-                self.reports_ended(daemon, &running);
+                self.handle_reports_end(daemon, &running);
             }
             None => self.ended(daemon),
         }
@@ -398,7 +398,7 @@ impl ServerIo {
     }
 
     /// Treats the server as lost in the next run: its processes do not answer, though stdout is open.
-    pub(super) fn lose(&self, daemon: &DaemonState) {
+    pub(super) fn declare_lost(&self, daemon: &DaemonState) {
         self.is_lost.set(true);
         daemon.run_queue.push(Runnable::Server(self.slot));
     }
@@ -415,7 +415,11 @@ impl ServerIo {
     fn uses_engine_timer(&self) -> bool {
         let running = self.running.borrow();
         let is_stopped = running.as_ref().is_some_and(|it| it.status.get().stopped);
-        !is_stopped && !matches!(self.stage.get(), ServerStage::Reaping | ServerStage::Over)
+        !is_stopped
+            && !matches!(
+                self.stage.get(),
+                ServerStage::Reaping | ServerStage::Finished
+            )
     }
 
     /// Sets the timer again if the engine's timeout is earlier than that of the timer.
@@ -439,7 +443,7 @@ impl ServerIo {
     }
 }
 
-pub(super) fn ladder(hello: &ClientHello) -> Ladder {
+pub(super) fn stop_ladder(hello: &ClientHello) -> Ladder {
     let (after_eof, after_term) = hello.spec.ladder;
     Ladder {
         after_eof: Duration::from_millis(after_eof),
@@ -447,7 +451,7 @@ pub(super) fn ladder(hello: &ClientHello) -> Ladder {
     }
 }
 
-/// Which detached services outlive the server. An unknown word of another build means none.
+/// The detached services that outlive the server. A value that only another build knows means none.
 pub(super) fn detached(hello: &ClientHello) -> Detached {
     let word = hello.spec.detached.as_deref();
     word.and_then(|word| word.parse().ok()).unwrap_or_default()
@@ -455,11 +459,16 @@ pub(super) fn detached(hello: &ClientHello) -> Detached {
 
 /// Why the server could not be started, and a shell's exit code for that.
 fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
-    let program = hello.spec.command.first().map(os).unwrap_or_default();
-    let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
+    let program = hello
+        .spec
+        .command
+        .first()
+        .map(to_os_string)
+        .unwrap_or_default();
+    let cwd = std::path::PathBuf::from(to_os_string(&hello.spec.cwd));
     let mut env = hello.env.iter();
     let path = env.rfind(|(name, _)| name.as_bytes() == b"PATH");
-    let path = path.map(|(_, value)| os(value));
+    let path = path.map(|(_, value)| to_os_string(value));
     let attempt = Attempt {
         program: &program,
         cwd: Some(&cwd),
@@ -468,6 +477,6 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
     start_error::explain(attempt, errno)
 }
 
-pub(super) fn os(text: &Text) -> OsString {
+pub(super) fn to_os_string(text: &Text) -> OsString {
     os_string(text.as_bytes())
 }

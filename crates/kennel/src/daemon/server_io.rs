@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{HoldUp, InputLine, ServerSlot, SlotId};
+use kennel_core::engine::daemon::{HoldUpTimer, InputLine, ServerSlot, SlotId};
 use kennel_core::hello::ClientHello;
 use kennel_core::mux::{Class, Note, Side};
 use kennel_core::note::LineNote;
@@ -41,12 +41,12 @@ const STDERR_LINES_PER_MINUTE: usize = 1000;
 pub(super) struct ServerIo {
     pub(super) slot: SlotId,
     pub(super) class: Class,
-    /// The hello that says what to run.
+    /// The hello that defines the server.
     pub(super) hello: Rc<ClientHello>,
     /// Lines that are being written, before all that waits in the lanes.
     unwritten: RefCell<Option<Unwritten>>,
-    /// The size of stdin's pipe. Small, because nothing can overtake what is in it; larger for a long line, which nothing
-    /// can overtake anyway, and which some servers read slower in many parts.
+    /// The size of stdin's pipe. It is small, because no line can overtake the lines in the pipe. It is enlarged for a
+    /// long line: no line overtakes that anyway, and some servers read it slowly in many parts.
     width: BufferSize,
     /// Its process, while there is one.
     pub(super) running: RefCell<Option<Rc<ServerProcess>>>,
@@ -80,8 +80,8 @@ pub(super) struct ServerIo {
     pub(super) is_given_up: Cell<bool>,
     /// It is not read until its clients have read.
     pub(super) is_throttled: Cell<bool>,
-    /// For how long that was so, with few breaks.
-    pub(super) hold_up: RefCell<HoldUp>,
+    /// Measures how long its clients have held it up.
+    pub(super) hold_up: RefCell<HoldUpTimer>,
     /// Complete lines of stdout were read and not taken.
     pub(super) has_lines: Cell<bool>,
     /// The same of stderr.
@@ -197,7 +197,7 @@ impl ServerIo {
         let by_server = matches!(note, Note::Line(LineNote::Malformed(Side::Server, _)));
         self.printed_text.set(self.printed_text.get() | by_server);
         let log = &daemon.log;
-        log.line_within(&self.notes, at, "notes on odd lines", note);
+        log.line_within_quota(&self.notes, at, "notes on odd lines", note);
     }
 
     /// Logs text on stdout that is no message.
@@ -217,7 +217,9 @@ impl ServerIo {
     pub(super) fn log_stderr(&self, daemon: &DaemonState, line: &str) {
         let (quota, now) = (&self.stderr_quota, Instant::now());
         let line = format_args!("server says: {line}");
-        daemon.log.line_within(quota, now, "lines of stderr", line);
+        daemon
+            .log
+            .line_within_quota(quota, now, "lines of stderr", line);
     }
 
     /// Checks whether its files changed, now that a client uses it. No file event covers all that a launcher may do, and a
@@ -275,7 +277,7 @@ impl ServerIo {
     }
 }
 
-/// Why it was lost, where its exit status is not known.
+/// Why it was lost, if its exit status is unknown.
 const CLOSED: &str = "it closed its output";
 
 /// How a process ended, for people.

@@ -58,8 +58,9 @@ pub(super) struct Snapshot {
     pub(super) hold: Option<i32>,
     pub(super) listener: i32,
     pub(super) clients: Vec<client::ConnSnapshot>,
-    /// The server slots; the format calls them stations.
-    pub(super) stations: Vec<server_io::ServerIoSnapshot>,
+    /// The server slots. The format has their former name.
+    #[serde(rename = "stations")]
+    pub(super) slots: Vec<server_io::ServerIoSnapshot>,
 }
 
 impl Snapshot {
@@ -98,7 +99,7 @@ impl Snapshot {
             listing: _,
             dir_checked_at: _,
             memory: _,
-            judged: _,
+            parsed_bytes: _,
             // The newer build is not refused what this one is.
             upgrade: _,
             // A daemon that ends hands nothing over.
@@ -108,7 +109,7 @@ impl Snapshot {
         let engine = engine.borrow();
         let engine_state = engine.snapshot();
         let lock = lock.borrow();
-        let stations = servers.borrow();
+        let slots = servers.borrow();
         let clients = clients.borrow();
         let clients = clients.iter();
         let clients = clients.map(|(id, conn)| conn.snapshot(*id, engine.client_snapshot(*id)?));
@@ -135,7 +136,7 @@ impl Snapshot {
             hold: hold.as_ref().map(number_of),
             listener: number_of(listener),
             clients: clients.collect::<Option<_>>()?,
-            stations: stations
+            slots: slots
                 .values()
                 .map(|server_io| server_io.snapshot(daemon, engine.slot(server_io.slot)?))
                 .collect::<Option<_>>()?,
@@ -150,10 +151,10 @@ impl Snapshot {
     /// All descriptors that the next build needs.
     pub(super) fn descriptors(&self) -> Vec<i32> {
         let clients = self.clients.iter().flat_map(|it| it.descriptors());
-        let stations = self.stations.iter().flat_map(|it| it.descriptors());
+        let slots = self.slots.iter().flat_map(|it| it.descriptors());
         let own = [self.lock, self.listener];
         let own = own.into_iter().chain(self.hold);
-        own.chain(clients).chain(stations).collect()
+        own.chain(clients).chain(slots).collect()
     }
 
     /// Writes it to unnamed memory; returns that, to be read from its start.
@@ -167,15 +168,15 @@ impl Snapshot {
         Ok(file)
     }
 
-    /// Whether [`written`](Self::written) takes no more than so many bytes. No more of it is counted.
+    /// Whether the [`written`](Self::written) snapshot takes at most `max_bytes`. Counting stops at that limit.
     pub(super) fn is_within(&self, max_bytes: usize) -> bool {
-        serde_json::to_writer(Room(max_bytes), self).is_ok()
+        serde_json::to_writer(CountingWriter(max_bytes), self).is_ok()
     }
 
     /// Reads a snapshot. `Err`: why not, for people.
     pub(super) fn read(from: impl Read) -> Result<Snapshot, String> {
         let state = Self::read_if_any(from)?;
-        state.ok_or_else(|| "the state is empty".to_owned())
+        state.ok_or_else(|| "the snapshot is empty".to_owned())
     }
 
     /// The same; `None` if nothing was written.
@@ -186,34 +187,34 @@ impl Snapshot {
         }
         let mut text = Vec::new();
         let read = from.read_to_end(&mut text);
-        read.map_err(|error| format!("the state cannot be read: {error}"))?;
+        read.map_err(|error| format!("the snapshot cannot be read: {error}"))?;
         if text.is_empty() {
             return Ok(None);
         }
         // Without its content, which may contain secrets.
         let what = |error: serde_json::Error| {
             let place = error.column();
-            format!("the state cannot be understood at byte {place}")
+            format!("the snapshot is invalid at byte {place}")
         };
         let head: Head = serde_json::from_slice(&text).map_err(what)?;
         if !READABLE_FORMATS.contains(&head.format) {
             let format = head.format;
             return Err(format!(
-                "the state is of format {format}, and {READABLE_FORMATS:?} is read"
+                "the snapshot has format {format}, but this build reads {READABLE_FORMATS:?}"
             ));
         }
         let snapshot: Snapshot = serde_json::from_slice(&text).map_err(what)?;
-        for server_io in &snapshot.stations {
-            server_io.is_understood().map_err(what)?;
+        for server_io in &snapshot.slots {
+            server_io.is_readable_mux().map_err(what)?;
         }
         Ok(Some(snapshot))
     }
 }
 
-/// A writer that forgets the bytes, and fails if there are more than so many.
-struct Room(usize);
+/// A writer that counts and discards the bytes, and fails above the limit.
+struct CountingWriter(usize);
 
-impl Write for Room {
+impl Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.0.checked_sub(bytes.len());
         self.0 = left.ok_or(io::ErrorKind::StorageFull)?;
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn counting_stops_at_the_limit() {
-        let count = |limit| serde_json::to_writer(Room(limit), "\u{1}\u{1}");
+        let count = |limit| serde_json::to_writer(CountingWriter(limit), "\u{1}\u{1}");
         assert!(count(14).is_ok());
         assert!(count(13).is_err());
     }

@@ -25,7 +25,7 @@ pub(super) struct Socket {
     stream: Source<Stream>,
     width: BufferSize,
     pipes: RefCell<Option<Rc<Pipes>>>,
-    /// How often something was read while nothing was queued for the client.
+    /// Number of reads while the client's queue was empty.
     reads: Cell<u32>,
 }
 
@@ -45,28 +45,28 @@ impl Socket {
         &self.stream
     }
 
-    /// Waits for input, for room, for both or for neither; in any case for the end.
+    /// Waits for input, for room, for both or for neither, and always for the end.
     pub(super) fn set_interest(&self, reads: bool, writes: bool) -> io::Result<()> {
         let pipes = self.pipes.borrow();
         let pipes = pipes.as_deref();
         let listens = pipes.is_some_and(|pipes| pipes.listens.get());
-        let speaks = pipes.is_some_and(|pipes| pipes.speaks.get());
+        let uses_pipe = pipes.is_some_and(|pipes| pipes.is_in_use.get());
         self.stream.set_interest(Interest {
             readable: reads && !listens,
-            writable: writes && !speaks,
+            writable: writes && !uses_pipe,
             ..Interest::HANGUP
         })?;
         if let Some(pipes) = pipes {
             let if_so = |so: bool, interest| if so { interest } else { Interest::NONE };
             let input = if_so(reads && listens, Interest::READ);
-            let output = if_so(writes && speaks, Interest::WRITE);
+            let output = if_so(writes && uses_pipe, Interest::WRITE);
             pipes.from_client.set_interest(input)?;
             pipes.to_client.set_interest(output)?;
         }
         Ok(())
     }
 
-    /// Reads what is there, once; 0 at the end. At most [`SMALL_READ`] bytes if `little`.
+    /// Reads available input once; 0 at the end. At most [`SMALL_READ`] bytes if `little`.
     pub(super) fn read(&self, inbox: &RefCell<Inbox>, little: bool) -> io::Result<usize> {
         let mut inbox = inbox.borrow_mut();
         let Some(pipes) = self.input_pipes() else {
@@ -96,7 +96,7 @@ impl Socket {
         let received = inbox.receive_with(stream, most, &mut along);
         if !along.is_empty() {
             passing::close_elsewhere(along);
-            let why = "it passed a descriptor, which no client may";
+            let why = "it passed a descriptor, which clients must not do";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         if matches!(&received, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
@@ -105,12 +105,12 @@ impl Socket {
         received
     }
 
-    /// Offers pipes if they are due: something was read, nothing is queued, and the client knows them.
+    /// Offers pipes if they are due: input was read, the queue is empty, and the client supports them.
     pub(super) fn offer_pipes_if_due(&self) {
         let reads = self.reads.get().wrapping_add(1);
         self.reads.set(reads);
         let mut pipes = self.pipes.borrow_mut();
-        if pipes.as_ref().is_none_or(|pipes| pipes.were_lost())
+        if pipes.as_ref().is_none_or(|pipes| pipes.are_lost())
             && let Some(offered) = Pipes::offer(&self.reactor, self.id, &self.stream, reads)
         {
             *pipes = Some(Rc::new(offered));
@@ -127,7 +127,7 @@ impl Socket {
     /// Prepares for a new line: turns to the pipe if the client has agreed.
     pub(super) fn start_line(&self) {
         if let Some(pipes) = &*self.pipes.borrow() {
-            pipes.speak_if_agreed(&self.stream);
+            pipes.use_if_agreed(&self.stream);
         }
     }
 
@@ -154,7 +154,7 @@ impl Socket {
         }
     }
 
-    /// How many bytes that were written the client has not read, if the system tells.
+    /// Number of written bytes that the client has not read, if the system reports it.
     pub(super) fn unread_by_client(&self) -> Option<usize> {
         match self.output_pipes() {
             Some(pipes) => unread_by_peer(&pipes.to_client),
@@ -178,7 +178,10 @@ impl Socket {
 
     fn output_pipes(&self) -> Option<Rc<Pipes>> {
         let pipes = self.pipes.borrow();
-        pipes.as_ref().filter(|pipes| pipes.speaks.get()).cloned()
+        pipes
+            .as_ref()
+            .filter(|pipes| pipes.is_in_use.get())
+            .cloned()
     }
 
     pub(super) fn snapshot(&self) -> SocketSnapshot {

@@ -17,11 +17,11 @@ use kennel_sys::runtime_dir::{DirError, Hold};
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 
+use super::args::DaemonArgs;
 use super::daemon_state::{DaemonState, Inputs};
 use super::life;
 use super::log::Log;
 use super::memory::MAX_ODD_LINE;
-use super::orders::Orders;
 use super::origin::Origin;
 use super::snapshot::Snapshot;
 use super::watchdog::Watchdog;
@@ -40,18 +40,18 @@ const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(1);
 const WARDENS_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Runs a daemon from its start to its end.
-pub(super) fn run(orders: Orders) -> ExitCode {
+pub(super) fn run(args: DaemonArgs) -> ExitCode {
     // A working directory would keep a file system busy.
     let _ = std::env::set_current_dir("/");
     // Two descriptors for each client, and five for each server.
     kennel_sys::limits::raise_descriptors();
-    let handed = match HandedOver::take(&orders) {
+    let handed = match HandedOver::take(&args) {
         Ok(handed) => handed,
         Err(error) => {
             return crate::fail(&format!("the daemon did not get its descriptors: {error}"));
         }
     };
-    match prepare(orders, handed) {
+    match prepare(args, handed) {
         Ok(prepared) => prepared.serve(),
         Err(()) => ExitCode::FAILURE,
     }
@@ -66,12 +66,12 @@ pub(super) struct HandedOver {
 }
 
 impl HandedOver {
-    fn take(orders: &Orders) -> io::Result<HandedOver> {
+    fn take(args: &DaemonArgs) -> io::Result<HandedOver> {
         let adopt = |fd: Option<_>, kind| fd.map(|fd| detach::adopt(fd, kind)).transpose();
         Ok(HandedOver {
-            spawn: adopt(orders.spawn, Kind::File)?.map(File::from),
-            ready: adopt(orders.ready, Kind::Pipe)?.map(File::from),
-            first: adopt(orders.first, Kind::Socket)?
+            spawn: adopt(args.spawn, Kind::File)?.map(File::from),
+            ready: adopt(args.ready, Kind::Pipe)?.map(File::from),
+            first: adopt(args.first, Kind::Socket)?
                 .map(Stream::new)
                 .transpose()?,
         })
@@ -85,8 +85,8 @@ impl HandedOver {
     }
 }
 
-fn prepare(orders: Orders, mut handed: HandedOver) -> Result<Prepared, ()> {
-    lines::set_max_line(orders.max_line);
+fn prepare(args: DaemonArgs, mut handed: HandedOver) -> Result<Prepared, ()> {
+    lines::set_max_line(args.max_line);
     lines::set_max_odd_line(MAX_ODD_LINE);
     let fail = |handed: &mut HandedOver, log: Option<&Log>, why: String| {
         if let Some(log) = log {
@@ -94,7 +94,7 @@ fn prepare(orders: Orders, mut handed: HandedOver) -> Result<Prepared, ()> {
         }
         handed.report(format_args!("failed {}", why.replace('\n', " ")));
     };
-    let opened = KeyDir::ensure(&orders.key)
+    let opened = KeyDir::ensure(&args.key)
         .and_then(|key_dir| Log::open(key_dir.dir()).map(|log| (key_dir, log)));
     let (key_dir, log) = match opened {
         Ok(opened) => opened,
@@ -105,11 +105,11 @@ fn prepare(orders: Orders, mut handed: HandedOver) -> Result<Prepared, ()> {
     };
     // First: a daemon that is stopped before it is ready is identified by it.
     let hold = key_dir.hold();
-    let alarm = arm_start_timeout(&log, orders.alarm);
+    let alarm = arm_start_timeout(&log, args.alarm);
     log_panics(&log);
-    match Claimed::make(&orders, &key_dir, &log) {
+    match Claimed::make(&args, &key_dir, &log) {
         Ok(claimed) => Ok(Prepared {
-            orders,
+            args,
             handed,
             key_dir,
             hold,
@@ -138,7 +138,7 @@ pub(super) fn arm_start_timeout(log: &Log, timeout: Duration) -> Watchdog {
     })
 }
 
-/// Logs panics: nobody reads the daemon's stderr.
+/// Logs panics, because the daemon's stderr is `/dev/null`.
 pub(super) fn log_panics(log: &Log) {
     if let Some(log) = log.handle() {
         std::panic::set_hook(Box::new(move |panic| log.line(panic)));
@@ -147,7 +147,7 @@ pub(super) fn log_panics(log: &Log) {
 
 /// A daemon that is ready: all that can fail has worked.
 pub(super) struct Prepared {
-    pub(super) orders: Orders,
+    pub(super) args: DaemonArgs,
     pub(super) handed: HandedOver,
     pub(super) key_dir: KeyDir,
     /// Keeps programs that clean temporary directories away.
@@ -159,7 +159,7 @@ pub(super) struct Prepared {
     pub(super) snapshot: Option<Snapshot>,
 }
 
-/// What makes a process the daemon of its key.
+/// The locks and records that make a process the daemon of its key.
 pub(super) struct Claimed {
     pub(super) lock: Lock,
     pub(super) listener: Listener,
@@ -169,13 +169,13 @@ pub(super) struct Claimed {
 
 impl Claimed {
     fn make(
-        orders: &Orders,
+        args: &DaemonArgs,
         key_dir: &KeyDir,
         log: &Log,
     ) -> Result<Claimed, Box<dyn std::error::Error>> {
         let signals = life::catch_signals()?;
         let lock = Lock::acquire(key_dir.dir(), DAEMON_LOCK, Mode::Exclusive)?;
-        lock.write_record(&Record::of_me("kennel daemon")?)?;
+        lock.write_record(&Record::of_this_process("kennel daemon")?)?;
         // After the lock: what an earlier daemon left is this daemon's to remove (rule 7).
         for name in key_dir.dir().entries()? {
             if name.as_encoded_bytes().ends_with(b".sock") {
@@ -195,10 +195,10 @@ impl Claimed {
         }
         for skipped in &ended.skipped {
             log.line(format_args!(
-                "left alone among the records of process trees: {skipped}"
+                "skipped while cleaning up process trees: {skipped}"
             ));
         }
-        let mut generation = kennel_sys::random::word()?;
+        let mut generation = kennel_sys::random::hex_id()?;
         // Part of the socket's path, which must be short.
         generation.truncate(16);
         let path = key_dir.socket_path(&generation)?;
@@ -212,7 +212,7 @@ impl Claimed {
             lock: Some(lock.descriptor()),
             since: now(),
             // Until a client has told the command.
-            name: orders.key.clone(),
+            name: args.key.clone(),
             command: Vec::new(),
             cwd: String::new(),
         })?;
@@ -231,7 +231,7 @@ impl Prepared {
         let spawn = handed.spawn.take();
         let first = handed.first.take();
         let daemon = match daemon_state(
-            self.orders,
+            self.args,
             self.key_dir,
             self.hold,
             self.log,
@@ -267,7 +267,7 @@ impl Prepared {
 
 /// The state of a daemon without clients.
 fn daemon_state(
-    orders: Orders,
+    args: DaemonArgs,
     key_dir: KeyDir,
     hold: Result<Hold, DirError>,
     log: Log,
@@ -288,13 +288,13 @@ fn daemon_state(
         log.line(format_args!(
             "daemon {} of key {}, pid {}",
             claimed.generation,
-            orders.key,
+            args.key,
             std::process::id()
         ));
     }
     let settings = Settings {
-        lifetime: orders.policy,
-        owner: orders.owner.map_or(Owner::None, |_| Owner::Watched),
+        lifetime: args.policy,
+        owner: args.owner.map_or(Owner::None, |_| Owner::Watched),
         max_line: max_line(),
     };
     let now = snapshot.map_or(Moment::START, |it| it.now);
@@ -311,7 +311,7 @@ fn daemon_state(
             signals,
         },
     );
-    daemon.owner = orders.owner;
+    daemon.owner = args.owner;
     daemon.hold = hold.ok();
     daemon.accepting.keep_reserve();
     if let Some(snapshot) = snapshot {

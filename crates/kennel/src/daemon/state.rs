@@ -13,7 +13,7 @@ pub(crate) const STATE: &str = "state.json";
 
 /// Changes are written after this time: many at once are written once.
 pub(super) const WRITE_CHANGES_AFTER: Duration = Duration::from_millis(50);
-/// New requests alone are written after this time: they are many, and only people read them.
+/// Delay before a change of request counts alone is written: such changes are frequent, and only people read them.
 pub(super) const WRITE_REQUESTS_AFTER: Duration = Duration::from_secs(1);
 
 /// The content of the state file. It may be outdated: the daemon's lock tells whether the daemon lives.
@@ -49,7 +49,7 @@ pub(crate) struct ClientState {
     pub(crate) app_pid: Option<u32>,
     /// The name of the app's process.
     pub(crate) app: Option<String>,
-    /// What the app calls itself (`clientInfo.name`).
+    /// The name of the app (`clientInfo.name`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<String>,
     pub(crate) since: u64,
@@ -125,5 +125,5 @@ fn text(daemon: &DaemonState) -> Vec<u8> {
         last_restart: daemon.last_restart.borrow().clone(),
         idle_since: daemon.idle_since.get(),
     };
-    serde_json::to_vec(&state).expect("strings and numbers have a text")
+    serde_json::to_vec(&state).expect("strings and numbers can be serialized")
 }

@@ -28,7 +28,7 @@ pub(super) enum Timer {
     /// Write `state.json`.
     WriteState,
     /// Return memory of long lines to the system.
-    GiveBackMemory,
+    ReturnMemory,
 }
 
 /// The table of timers.

@@ -50,7 +50,7 @@ pub(super) struct Upgrade {
     /// The newest build that a client came with, and its program.
     newest: RefCell<Option<(Build, PathBuf)>>,
     stage: RefCell<UpgradeStage>,
-    /// It waits for a good moment: any event may make one.
+    /// Waiting until few enough requests are pending: any event may lead to that.
     waiting: Cell<bool>,
     /// Programs that failed the check.
     refused: RefCell<Vec<ProgramFile>>,
@@ -58,7 +58,7 @@ pub(super) struct Upgrade {
     pub(super) checking: Cell<Option<u32>>,
 }
 
-/// How far the daemon is with one program.
+/// The progress of an upgrade to one program.
 #[derive(Debug, Default)]
 enum UpgradeStage {
     #[default]
@@ -66,7 +66,7 @@ enum UpgradeStage {
     /// The check begins when little memory is held.
     BeforeCheck(Candidate, HandoverWait),
     Checking(Candidate, Check),
-    /// The check succeeded: waits for a good moment.
+    /// The check succeeded: waits until few enough requests are pending.
     Ready(Candidate, Build, HandoverWait),
 }
 
@@ -89,7 +89,7 @@ struct ProgramFile {
 impl Upgrade {
     /// Notes the client's build if it is newer. `may_offer`: whether the client's program may be opened and run. It is
     /// called last, because it costs most.
-    pub(super) fn consider(
+    pub(super) fn offer_build(
         &self,
         hello: &ClientHello,
         run_queue: &RunQueue,
@@ -107,7 +107,7 @@ impl Upgrade {
         }
     }
 
-    /// Checks again after an event, if a good moment is waited for.
+    /// Checks again after an event, if an upgrade waits until few enough requests are pending.
     pub(super) fn recheck(&self, run_queue: &RunQueue) {
         if self.waiting.get() {
             run_queue.push(Runnable::Upgrade);
@@ -161,7 +161,7 @@ impl UpgradeStage {
         match self {
             UpgradeStage::Idle => open_newest(daemon),
             UpgradeStage::BeforeCheck(candidate, mut wait) => {
-                if !is_good(daemon, &mut wait, |_| true) {
+                if !is_good_moment(daemon, &mut wait, |_| true) {
                     return wait_for(daemon, &wait, UpgradeStage::BeforeCheck(candidate, wait));
                 }
                 match candidate.start_check(daemon) {
@@ -181,7 +181,7 @@ impl UpgradeStage {
                 match check.outcome(daemon) {
                     Ok(build) => {
                         daemon.log.line(format_args!(
-                            "newer build {build} found: replaces this program at a quiet moment"
+                            "newer build {build} found: it replaces this program when no request is pending"
                         ));
                         let wait = HandoverWait::new(daemon.now());
                         Next::UpgradeStage(UpgradeStage::Ready(candidate, build, wait))
@@ -194,9 +194,9 @@ impl UpgradeStage {
                     let is_quiet = wait.is_quiet(&daemon.engine.borrow(), daemon.now());
                     is_quiet && daemon.may_hand_over()
                 };
-                if is_good(daemon, &mut wait, is_quiet) {
+                if is_good_moment(daemon, &mut wait, is_quiet) {
                     match candidate.exec(daemon, &build) {
-                        Exec::NotNow => wait.not_yet(Duration::ZERO, daemon.now()),
+                        Exec::Temporary => wait.not_yet(Duration::ZERO, daemon.now()),
                         Exec::Failed(Failure::Unfit(why)) => return candidate.refuse(daemon, &why),
                         Exec::Failed(Failure::Shortage(why)) => {
                             log_refusal(daemon, &candidate.path, &why);
@@ -244,8 +244,9 @@ fn open_newest(daemon: &DaemonState) -> Next {
     }
 }
 
-/// Whether the moment is good, and little memory is held. If not, that is not counted again at once: others wait for that.
-fn is_good(
+/// Whether the snapshot may be written now: the time is right, and little memory is held. If not, the memory is not
+/// counted again at once, because clients wait while it is counted.
+fn is_good_moment(
     daemon: &DaemonState,
     wait: &mut HandoverWait,
     is_good: impl Fn(&HandoverWait) -> bool,
@@ -256,7 +257,7 @@ fn is_good(
     let began = Instant::now();
     let is_stale = |began| wait.drops_half_line(began, daemon.now());
     let is_light =
-        is_light(daemon, wait) || daemon.drop_half_lines(is_stale) && is_light(daemon, wait);
+        is_small(daemon, wait) || daemon.drop_half_lines(is_stale) && is_small(daemon, wait);
     if !is_light {
         wait.not_yet(began.elapsed(), daemon.now());
     }
@@ -265,7 +266,7 @@ fn is_good(
 
 /// Whether the snapshot is small enough to be written now. It is made and counted only if a cheap estimate passes: a byte
 /// may take six when it is written.
-fn is_light(daemon: &DaemonState, wait: &HandoverWait) -> bool {
+fn is_small(daemon: &DaemonState, wait: &HandoverWait) -> bool {
     let max_bytes = wait.max_bytes(max_line(), daemon.now());
     daemon.snapshot_bytes() <= max_bytes
         && Snapshot::pack(daemon).is_none_or(|snapshot| snapshot.is_within(max_bytes))
@@ -296,7 +297,7 @@ fn log_refusal(daemon: &DaemonState, path: &Path, why: &str) {
 enum Failure {
     /// It never will, unless its file changes.
     Unfit(String),
-    /// Something is short now, such as descriptors or memory: it may later.
+    /// A temporary shortage, for example of descriptors or memory: a later attempt may succeed.
     Shortage(String),
 }
 
@@ -322,9 +323,9 @@ struct Candidate {
 impl Candidate {
     fn open(path: &Path) -> Result<Candidate, Failure> {
         let opened = open_without_waiting(path);
-        let file = opened.map_err(|error| Failure::of("it cannot be opened", &error))?;
+        let file = opened.map_err(|error| Failure::of("its program cannot be opened", &error))?;
         let facts = FileFacts::of(&file);
-        let facts = facts.map_err(|error| Failure::of("its facts cannot be read", &error))?;
+        let facts = facts.map_err(|error| Failure::of("its metadata cannot be read", &error))?;
         let program_file = ProgramFile {
             id: facts.id(),
             size: facts.size(),
@@ -372,7 +373,7 @@ impl Candidate {
         let state = Snapshot::pack(daemon)
             .map(|snapshot| snapshot.written())
             .transpose();
-        let state = state.map_err(|error| Failure::of("the state cannot be written", &error))?;
+        let state = state.map_err(|error| Failure::of("the snapshot cannot be written", &error))?;
         let cannot_ask = |error| Failure::of("its check cannot be started", &error);
         let (answer_pipe, answer) = io::pipe().map_err(cannot_ask)?;
         set_nonblocking(&answer_pipe).map_err(cannot_ask)?;
@@ -413,21 +414,21 @@ impl Candidate {
     fn try_exec(&self, daemon: &DaemonState, build: &Build) -> Exec {
         // A signal asks the daemon to stop: the new program would not know.
         if is_readable(&daemon.signals) {
-            return Exec::NotNow;
+            return Exec::Temporary;
         }
         let Some(snapshot) = Snapshot::pack(daemon) else {
-            return Exec::NotNow;
+            return Exec::Temporary;
         };
         let state = match snapshot.written() {
             Ok(state) => state,
             Err(error) => {
-                return Exec::Failed(Failure::of("the state cannot be written", &error));
+                return Exec::Failed(Failure::of("the snapshot cannot be written", &error));
             }
         };
         daemon.log.line(format_args!(
             "becomes {build}, with {} clients and {} servers",
             snapshot.clients.len(),
-            snapshot.stations.len()
+            snapshot.slots.len()
         ));
         let number = number_of(&state);
         let mut handed = snapshot.descriptors();
@@ -440,11 +441,11 @@ impl Candidate {
     }
 }
 
-const CANNOT_RUN: &str = "it cannot be run";
+const CANNOT_RUN: &str = "it cannot be executed";
 
 enum Exec {
-    /// Something prevents it for now.
-    NotNow,
+    /// A temporary obstacle.
+    Temporary,
     Failed(Failure),
 }
 
@@ -514,7 +515,7 @@ impl Check {
         self.has_exited
     }
 
-    /// The build that it is, if it can go on; else why not.
+    /// The build of the checked program if it can replace the daemon; otherwise the reason why not.
     fn outcome(mut self, daemon: &DaemonState) -> Result<Build, String> {
         daemon.set_timer(Timer::Upgrade, None);
         if self.is_over {
@@ -528,11 +529,11 @@ impl Check {
         let answer = self.answer;
         let answer = answer.map_err(|error| format!("its answer cannot be read: {error}"))?;
         let success = status.is_ok_and(|status| status.success());
-        CheckAnswer::judge(&answer, success, FORMAT, this_build::this())
+        CheckAnswer::accepted_build(&answer, success, FORMAT, this_build::this())
     }
 }
 
-/// `kennel daemon --check`: prints whether this program can go on with the snapshot on stdin.
+/// `kennel daemon --check`: prints whether this program can continue with the snapshot on stdin.
 #[expect(clippy::print_stdout, reason = "an older daemon asks")]
 pub(super) fn check() -> ExitCode {
     let understood = Snapshot::read_if_any(io::stdin().lock()).map(drop);
@@ -542,7 +543,8 @@ pub(super) fn check() -> ExitCode {
                 build: this_build::text(),
                 reads: READABLE_FORMATS.to_vec(),
             };
-            let text = serde_json::to_string(&answer).expect("strings and numbers have a text");
+            let text =
+                serde_json::to_string(&answer).expect("strings and numbers can be serialized");
             println!("{text}");
             ExitCode::SUCCESS
         }

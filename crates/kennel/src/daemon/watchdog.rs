@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 /// A watchdog, armed until it is dropped.
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    called_off: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
     thread: Option<Thread>,
 }
 
 impl Watchdog {
     /// Calls `on_timeout` and ends the process after `timeout`.
     pub(super) fn arm(timeout: Duration, on_timeout: impl FnOnce() + Send + 'static) -> Watchdog {
-        let called_off = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&called_off);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&cancelled);
         let deadline = Instant::now() + timeout;
         let watch = move || {
             while !seen.load(Ordering::SeqCst) {
@@ -31,7 +31,7 @@ impl Watchdog {
         // Without a thread the process ends as it would without a watchdog.
         let thread = thread::Builder::new().name("watchdog".into()).spawn(watch);
         Watchdog {
-            called_off,
+            cancelled,
             thread: thread.ok().map(|handle| handle.thread().clone()),
         }
     }
@@ -39,7 +39,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.called_off.store(true, Ordering::SeqCst);
+        self.cancelled.store(true, Ordering::SeqCst);
         if let Some(thread) = &self.thread {
             thread.unpark();
         }

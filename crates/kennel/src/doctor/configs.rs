@@ -16,9 +16,11 @@ use crate::wrap::splice;
 
 /// Variables whose names begin with `KENNEL_` and that have no effect.
 pub(super) fn environment() -> Result<Vec<Finding>, String> {
-    let finding = |Unknown { name, meant }| {
-        let fix = match meant {
-            Some(meant) => format!("set {meant} instead, if that is meant; else unset {name}"),
+    let finding = |Unknown { name, suggestion }| {
+        let fix = match suggestion {
+            Some(meant) => {
+                format!("if you meant {meant}, set that instead; otherwise unset {name}")
+            }
             None => format!("unset {name}"),
         };
         let what = format!("{name} is set, and kennel has no such variable");
@@ -29,7 +31,7 @@ pub(super) fn environment() -> Result<Vec<Finding>, String> {
 }
 
 pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
-    let finding = |warning: String| Finding::new(warning, "it has no effect", "correct the line");
+    let finding = |warning: String| Finding::new(warning, "it has no effect", "fix that line");
     let (_, warnings) = ServersToml::load_quietly();
     Ok(warnings.into_iter().map(finding).collect())
 }
@@ -68,7 +70,7 @@ pub(super) fn apps() -> Result<Vec<Finding>, String> {
             Err(error) => {
                 let what = format!("{title}: {path}: {error}");
                 let why = "the app may not read it either";
-                findings.push(Finding::new(what, why, "correct the line"));
+                findings.push(Finding::new(what, why, "fix that line"));
                 continue;
             }
         };
@@ -93,10 +95,10 @@ pub(super) fn apps() -> Result<Vec<Finding>, String> {
             continue;
         }
         let what = format!("{title} starts {} directly ({path})", names.join(", "));
-        match servers.hindrance {
+        match servers.obstacle {
             None => direct.push(what),
-            Some(hindrance) => {
-                let fix = format!("{hindrance}; then `kennel wrap`");
+            Some(obstacle) => {
+                let fix = format!("{obstacle}; then `kennel wrap`");
                 findings.push(Finding::new(what, DIRECT, fix));
             }
         }
@@ -153,8 +155,8 @@ pub(super) fn commands() -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// What a command needs and what is missing: its program, the script for its interpreter, or the directory in which
-/// Kennel is to start it.
+/// A missing requirement of a command: its program, the script for its interpreter, or the directory in which Kennel
+/// starts it. Also returns the word that names it.
 fn missing<'c>(kennel: &'c [String], server: &'c [String], has_cwd: bool) -> Vec<&'c str> {
     // Words that the app expands, or looks for elsewhere, cannot be checked here.
     let status = |word: &&str| !word.contains(['$', '{', '~']);

@@ -138,7 +138,7 @@ fn not_checked(why: &str) -> Finding {
     Finding::new(
         format!("cannot be checked: {why}"),
         "problems there would go unnoticed",
-        "correct this, then run `kennel doctor` again",
+        "fix this, then run `kennel doctor` again",
     )
 }
 

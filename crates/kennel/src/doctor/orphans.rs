@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use kennel_sys::orphans::{self, Orphan};
-use kennel_sys::process::{HOW_TO_SEE_PROCESSES, ProcessRef};
+use kennel_sys::process::{FIX_FOR_HIDDEN_PROCESSES, ProcessRef};
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::tree::ProcessTable;
 use kennel_sys::user::{self, UserId};
@@ -16,14 +16,14 @@ use crate::stdout::print_line;
 
 /// Restricts the search, and `reap`, to processes with this setting (`NAME=value`) in their environment. For machines
 /// that several parties share as one user, such as in tests.
-pub(super) const ONLY: &str = "KENNEL_REAP_ONLY";
+pub(super) const ONLY_VARIABLE: &str = "KENNEL_REAP_ONLY";
 
-const WHY: &str =
-    "no process can use it any more: it wastes its memory, unless it works without input";
+const WHY_ORPHANS_MATTER: &str =
+    "no process can use it any more: it wastes memory, unless it works without input";
 
 /// All suspects, as far as this process can see them.
 pub(super) fn all() -> Result<Vec<Orphan>, String> {
-    let only = std::env::var(ONLY).ok();
+    let only = std::env::var(ONLY_VARIABLE).ok();
     let mut found = orphans::find(only.as_deref())
         .map_err(|error| format!("cannot list processes: {error}"))?;
     // Kept services, and all processes below them, were kept on purpose.
@@ -68,7 +68,7 @@ impl InDoubt {
             command: command(orphan),
             evidence: evidence(orphan),
             doubts: orphan.doubts.clone(),
-            what: described(orphan),
+            what: describe(orphan),
             hidden: orphan.hidden,
         }
     }
@@ -88,7 +88,7 @@ pub(super) fn findings() -> (Vec<Finding>, Vec<InDoubt>) {
     let found = match all() {
         Ok(found) => found,
         Err(error) => {
-            let finding = Finding::new(error, "orphans cannot be found", HOW_TO_SEE_PROCESSES);
+            let finding = Finding::new(error, "orphans cannot be found", FIX_FOR_HIDDEN_PROCESSES);
             return (vec![finding], Vec::new());
         }
     };
@@ -99,7 +99,7 @@ pub(super) fn findings() -> (Vec<Finding>, Vec<InDoubt>) {
             true => "kennel reap --foreign",
             false => "kennel reap --foreign --all-users",
         };
-        Finding::new(described(orphan), WHY, fix).of_process(orphan.process.pid())
+        Finding::new(describe(orphan), WHY_ORPHANS_MATTER, fix).of_process(orphan.process.pid())
     };
     (
         certain.iter().map(finding).collect(),
@@ -108,7 +108,7 @@ pub(super) fn findings() -> (Vec<Finding>, Vec<InDoubt>) {
 }
 
 /// An orphan with the evidence, as one line.
-pub(super) fn described(orphan: &Orphan) -> String {
+pub(super) fn describe(orphan: &Orphan) -> String {
     let evidence = evidence(orphan).join(", ");
     let below = match orphan.below.len() {
         0 => String::new(),

@@ -40,7 +40,7 @@ pub(crate) struct ReapArgs {
     json: bool,
 }
 
-/// What was done, as `--json` shows it.
+/// The results, as `--json` shows them.
 #[derive(Debug, Default, Serialize)]
 struct ReapReport {
     /// Number of leftover processes of Kennel's servers that were ended.
@@ -100,7 +100,7 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
         Err(error) => return crate::fail(&error),
     };
     if !args.foreign {
-        conclude(args, &done);
+        print_summary(args, &done);
         if !found.is_empty() && !args.json {
             print_line!(
                 "{} that kennel did not start: `kennel reap --foreign --dry-run` shows them",
@@ -120,11 +120,11 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     if !args.json {
         found
             .iter()
-            .for_each(|orphan| print_line!("{}", printable(&orphans::described(orphan))));
+            .for_each(|orphan| print_line!("{}", printable(&orphans::describe(orphan))));
         for other in &others {
             print_line!(
                 "--  another user's: {}",
-                printable(&orphans::described(other))
+                printable(&orphans::describe(other))
             );
         }
         if !others.is_empty() {
@@ -143,16 +143,16 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
             Ok(wanted) => wanted,
             Err(refusal) => {
                 let code = crate::fail_with(USAGE, &refusal);
-                foreign(&found, false, &mut done);
+                reap_foreign(&found, false, &mut done);
                 if args.json {
-                    conclude(args, &done);
+                    print_summary(args, &done);
                 }
                 return code;
             }
         },
     };
-    foreign(&found, wanted, &mut done);
-    conclude(args, &done);
+    reap_foreign(&found, wanted, &mut done);
+    print_summary(args, &done);
     let spared = done.foreign.iter().filter(|report| !report.ended).count();
     if wanted && done.left == 0 && spared > 0 && !args.json {
         print_line!(
@@ -188,7 +188,7 @@ fn own(args: &ReapArgs, done: &mut ReapReport) -> Result<(), String> {
 }
 
 /// Reports each orphan, and ends it if `wanted`.
-fn foreign(found: &[Orphan], wanted: bool, done: &mut ReapReport) {
+fn reap_foreign(found: &[Orphan], wanted: bool, done: &mut ReapReport) {
     let ended = match wanted {
         false => Vec::new(),
         true => found_orphans::end(found, AFTER_TERM).unwrap_or_else(|error| {
@@ -208,7 +208,7 @@ fn foreign(found: &[Orphan], wanted: bool, done: &mut ReapReport) {
     }
 }
 
-fn conclude(args: &ReapArgs, done: &ReapReport) {
+fn print_summary(args: &ReapArgs, done: &ReapReport) {
     if args.json {
         stdout::json(done);
         return;

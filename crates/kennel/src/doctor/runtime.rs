@@ -52,7 +52,7 @@ pub(super) fn directory() -> Result<Vec<Finding>, String> {
 /// Its subdirectories that are refused.
 fn unused_directories() -> Vec<Finding> {
     let finding = |what, fix| {
-        let why = "its content is neither listed nor used, and sessions of its server cannot share";
+        let why = "its content is ignored, and sessions of its server cannot share";
         Finding::new(what, why, fix)
     };
     let all = crate::refused::all();
@@ -60,7 +60,9 @@ fn unused_directories() -> Vec<Finding> {
 }
 
 fn refused(error: &DirError, finding: impl Fn(String, String) -> Finding) -> Finding {
-    let fix = error.fix().unwrap_or_else(|| "see the message".to_owned());
+    let fix = error
+        .fix()
+        .unwrap_or_else(|| "follow the message".to_owned());
     finding(error.to_string(), fix)
 }
 
@@ -235,15 +237,15 @@ pub(super) fn forget_session(name: &OsStr) -> bool {
 }
 
 pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
-    let left = look_for_left()?;
+    let left = find_leftover_processes()?;
     let pids: Vec<String> = left.iter().map(|it| it.pid().to_string()).collect();
     let what = match &pids[..] {
         [] => return Ok(Vec::new()),
         [pid] => format!(
-            "pid {pid} is left of a server whose session has ended and whose warden was killed or stopped"
+            "pid {pid} is left over from a server whose session has ended and whose warden was killed or stopped"
         ),
         pids => format!(
-            "pids {} are left of servers whose session has ended and whose warden was killed or stopped",
+            "pids {} are left over from servers whose session has ended and whose warden was killed or stopped",
             pids.join(", ")
         ),
     };
@@ -257,10 +259,10 @@ pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
 
 /// Processes left over from trees without a warden, as far as they can be seen.
 pub(super) fn left() -> Vec<ProcessRef> {
-    look_for_left().unwrap_or_default()
+    find_leftover_processes().unwrap_or_default()
 }
 
-fn look_for_left() -> Result<Vec<ProcessRef>, String> {
+fn find_leftover_processes() -> Result<Vec<ProcessRef>, String> {
     let found = existing(TREES)?.map(|trees| tree::find_leftovers(&trees));
     let found = found.transpose().map_err(|error| error.to_string())?;
     Ok(found.unwrap_or_default())

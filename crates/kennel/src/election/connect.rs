@@ -1,4 +1,4 @@
-//! Knocking at the daemon's door, and seeing who opens.
+//! Connects to the daemon of a key and verifies its process.
 
 use std::io;
 
@@ -12,66 +12,69 @@ use kennel_sys::user::UserId;
 use crate::confined;
 use crate::key_dir::{DAEMON_LOCK, KeyDir};
 
-/// What a knock says.
-pub(super) enum Door {
-    Open(Reached),
-    /// Somebody is there, and its queue is full.
+/// The result of [`try_connect`].
+pub(super) enum ConnectAttempt {
+    Connected(DaemonConnection),
+    /// A process listens, but the queue of its socket is full.
     Busy,
-    /// Nobody is there, or nobody to be trusted.
+    /// No process listens, or one that is not the daemon.
     Absent,
 }
 
-/// A connection to a daemon that is this user's and this key's.
+/// A connection to the verified daemon of a key.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(super) struct DaemonConnection {
     pub(super) socket: Stream,
     pub(super) daemon: Option<ProcessRef>,
 }
 
-/// Tries once, without waiting. Leaves everything as it is: stale files are for the holder of the lock.
-pub(super) fn knock(key_dir: &KeyDir) -> Door {
+/// Tries once, without waiting. Removes nothing: only the holder of the lock removes stale files.
+pub(super) fn try_connect(key_dir: &KeyDir) -> ConnectAttempt {
     let recorded = key_dir.record();
     let generations = match &recorded {
         Some(record) => vec![record.generation.clone()],
-        // Missing, or garbage: a daemon may be there all the same.
+        // The record is missing or invalid, but a daemon may be running.
         None => sockets(key_dir),
     };
     let lock = recorded.and_then(|record| record.lock);
-    let mut door = Door::Absent;
+    let mut attempt = ConnectAttempt::Absent;
     for generation in generations {
-        match dial(key_dir, &generation) {
+        match connect_socket(key_dir, &generation) {
             Ok(socket) => {
                 if let Some(daemon) = trusted(key_dir, &socket, &generation, lock) {
-                    // It offers pipes, later. Without them the session goes on as well.
+                    // The daemon may offer pipes later. The session works without them, too.
                     socket.allow_passing();
                     let daemon = Some(daemon);
-                    return Door::Open(Reached { socket, daemon });
+                    return ConnectAttempt::Connected(DaemonConnection { socket, daemon });
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => door = Door::Busy,
-            // Refused, or no such file: both are what a dead daemon leaves.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                attempt = ConnectAttempt::Busy
+            }
+            // A dead daemon's socket refuses connections or is missing.
             Err(_) => {}
         }
     }
-    door
+    attempt
 }
 
-/// The generations that have left a socket.
+/// The generations whose sockets exist.
 fn sockets(key_dir: &KeyDir) -> Vec<String> {
     let names = key_dir.dir().entries().unwrap_or_default();
     let generation = |name: std::ffi::OsString| Some(name.to_str()?.strip_suffix(".sock")?.into());
     names.into_iter().filter_map(generation).collect()
 }
 
-pub(super) fn dial(key_dir: &KeyDir, generation: &str) -> io::Result<Stream> {
+pub(super) fn connect_socket(key_dir: &KeyDir, generation: &str) -> io::Result<Stream> {
     let path = key_dir
         .socket_path(generation)
         .map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?;
     Stream::connect(&path)
 }
 
-/// The process at the other end, if it is the daemon: this user's (rule 9), confined as we are, seen by the kernel to hold
-/// `daemon.lock`, and listening where the daemon does. Records are not believed: any process of this user can write them.
+/// Returns the process at the other end if it is the daemon: it has our uid (rule 9) and our confinement, holds `daemon.lock`
+/// according to the kernel, and listens at the daemon's socket. Records prove nothing: any process of this user can write
+/// them.
 fn trusted(
     key_dir: &KeyDir,
     socket: &Stream,
@@ -83,7 +86,7 @@ fn trusted(
         return None;
     }
     let process = peer.process?;
-    // A confined process can hold the lock and write the record; it must not hear what an unconfined session says.
+    // A confined process can hold the lock and write the record; it must not receive the lines of an unconfined session.
     let ours = confined::ours().ok()?;
     if Confinement::of(&process, ours).ok()? != *ours {
         return None;
@@ -106,7 +109,7 @@ fn listens_at(socket: &Stream, key_dir: &KeyDir, generation: &str) -> bool {
     path.file_name() == Some(name.as_ref()) && key_dir.dir().is_at(dir)
 }
 
-/// Whether this very process holds `daemon.lock`, which is what makes it the daemon (lesson 2).
+/// Whether this process holds `daemon.lock`. Its holder is the daemon (lesson 2).
 pub(super) fn is_holder(key_dir: &KeyDir, process: &ProcessRef) -> bool {
     match probe(key_dir.dir(), DAEMON_LOCK) {
         Probe::Held { by: Some(holder) } => {

@@ -1,8 +1,8 @@
-//! Which of its keys a session meets others at.
+//! Decides whether a session uses its own key or a key of an earlier build.
 //!
-//! A daemon at a key of [earlier builds](former_key) runs the same server, and a second one beside it would be a second
-//! writer. It becomes this build by the hello. As long as sessions meet there, others do: a session decides once, when it
-//! first looks for a daemon and finds none at its own key.
+//! A daemon at a key of [earlier builds](former_key) runs the same server, and a second daemon would start a second writer.
+//! Its upgrade to this build begins with the hello. A session decides once, when it first looks for a daemon and finds none
+//! at its own key: so sessions use the former key while that daemon runs.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,23 +12,23 @@ use crate::confined;
 use crate::former_key;
 use crate::key_dir::KeyDir;
 
-/// What a session decided: a former key, or `None` for its own.
+/// The decision of a session: a former key, or `None` for its own key.
 #[derive(Debug, Default)]
 pub(crate) struct FormerKey {
     decided: OnceLock<Option<FormerPlace>>,
     cwd_given: bool,
 }
 
-/// Where a session meets others, if not at its own key.
+/// A former key and the hello for its daemon.
 #[derive(Debug)]
 pub(super) struct FormerPlace {
     pub(super) key: String,
-    /// What to say there.
+    /// The hello with the former key.
     pub(super) hello: Arc<ClientHello>,
 }
 
 impl FormerKey {
-    /// Nothing is decided. `cwd_given`: somebody said where to run (`--cwd`).
+    /// Nothing is decided yet. `cwd_given`: the working directory was given (`--cwd`).
     pub(crate) fn new(cwd_given: bool) -> FormerKey {
         FormerKey {
             decided: OnceLock::new(),
@@ -41,13 +41,13 @@ impl FormerKey {
         self.decided.get()?.as_ref()
     }
 
-    /// Decides for the session's own key, where a daemon answers.
+    /// Decides for the session's own key, because a daemon answers there.
     pub(super) fn is_not_used(&self) {
         let _ = self.decided.set(None);
     }
 
-    /// Decides, now that nobody answers at the session's own key. Returns the former key if it was not asked already.
-    pub(super) fn look(&self, hello: &ClientHello) -> Option<&FormerPlace> {
+    /// Decides after no daemon answered at the session's own key. Returns the former key unless it was tried before.
+    pub(super) fn decide(&self, hello: &ClientHello) -> Option<&FormerPlace> {
         if self.decided.get().is_some() {
             return None;
         }

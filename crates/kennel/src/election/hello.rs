@@ -1,4 +1,4 @@
-//! The first words: our hello, and the daemon's, read to its last byte and not one further.
+//! Exchanges hellos with a daemon. Reads exactly the daemon's hello: the bytes after it belong to the session.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,69 +8,69 @@ use kennel_core::hello::{ClientHello, Control, MAX_HELLO};
 use kennel_sys::events::{Waker, is_readable};
 use kennel_sys::io::{Input, Stream};
 
-use super::Greeted;
+use super::SentHandshake;
 use super::stuck::{StuckCheck, Watch};
 
-/// How often a silent daemon is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a daemon that does not answer is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What came of a hello.
+/// The result of waiting for a daemon's reply.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Said(DaemonReply),
-    /// It does not answer, and that is how it looks: anything but waiting.
+    Reply(DaemonReply),
+    /// It does not answer; the check is not [`StuckCheck::Undecided`].
     Silent(StuckCheck),
-    /// Nobody wants to know any more.
+    /// The election was cancelled.
     Abandoned,
 }
 
-/// Something said to a daemon, until its answer is there. Whatever follows the answer stays in the socket.
+/// A message to a daemon and the part of the reply that was received. The bytes after the reply stay in the socket.
 #[derive(Debug)]
-pub(super) struct Asked {
-    words: Vec<u8>,
+pub(super) struct PendingReply {
+    message: Vec<u8>,
     sent: usize,
-    heard: Vec<u8>,
-    greeting_at: Option<usize>,
+    received: Vec<u8>,
+    handshake_at: Option<usize>,
 }
 
-impl Asked {
-    /// A hello, and in the same breath the session's greeting, if there is one: whoever takes us answers both, and
-    /// whoever does not has heard nothing.
-    pub(super) fn hello(hello: &ClientHello, greeting: Option<&[u8]>) -> Asked {
-        let mut asked = Asked::new(hello.line());
-        if let Some(greeting) = greeting {
-            asked.greeting_at = Some(asked.words.len());
-            asked.words.extend_from_slice(greeting);
-            asked.words.push(b'\n');
+impl PendingReply {
+    /// A hello, followed by the session's handshake if there is one: a daemon that accepts this client answers both, any
+    /// other process ignores both.
+    pub(super) fn hello(hello: &ClientHello, handshake: Option<&[u8]>) -> PendingReply {
+        let mut asked = PendingReply::new(hello.line());
+        if let Some(handshake) = handshake {
+            asked.handshake_at = Some(asked.message.len());
+            asked.message.extend_from_slice(handshake);
+            asked.message.push(b'\n');
         }
         asked
     }
 
-    /// Whether it is there, on a connection that is good for nothing else.
-    pub(super) fn ping() -> Asked {
-        Asked::new(Control::Ping.line())
+    /// A ping on a connection that is used for nothing else.
+    pub(super) fn ping() -> PendingReply {
+        PendingReply::new(Control::Ping.line())
     }
 
-    fn new(mut words: Vec<u8>) -> Asked {
-        words.push(b'\n');
-        Asked {
-            words,
+    fn new(mut message: Vec<u8>) -> PendingReply {
+        message.push(b'\n');
+        PendingReply {
+            message,
             sent: 0,
-            heard: Vec::new(),
-            greeting_at: None,
+            received: Vec::new(),
+            handshake_at: None,
         }
     }
 
-    /// The greeting that went with a hello.
-    pub(super) fn greeted(&self) -> Option<Greeted> {
-        let at = self.greeting_at?;
-        Some(Greeted {
-            line: self.words[at..self.words.len() - 1].to_vec(),
-            unsaid: self.words[self.sent.max(at)..].to_vec(),
+    /// The handshake that was sent with the hello.
+    pub(super) fn greeted(&self) -> Option<SentHandshake> {
+        let at = self.handshake_at?;
+        Some(SentHandshake {
+            line: self.message[at..self.message.len() - 1].to_vec(),
+            unsent: self.message[self.sent.max(at)..].to_vec(),
         })
     }
 
-    /// The answer, or what is to be thought of it that there is none.
+    /// Waits for the reply; checks meanwhile whether the daemon is stuck.
     pub(super) fn answer(
         &mut self,
         socket: &Stream,
@@ -78,23 +78,23 @@ impl Asked {
         abandoned: &Waker,
     ) -> io::Result<Answer> {
         loop {
-            if let Some(answer) = self.go_on(socket)? {
+            if let Some(answer) = self.exchange(socket)? {
                 return Ok(answer);
             }
-            let happened = socket.wait(self.has_more_to_say(), Some(abandoned), LOOK)?;
+            let happened = socket.wait(self.has_unsent_bytes(), Some(abandoned), CHECK_INTERVAL)?;
             if happened && is_readable(abandoned) {
                 return Ok(Answer::Abandoned);
             }
             if !happened {
-                match watch.look() {
+                match watch.check() {
                     StuckCheck::Undecided => {}
-                    look => return Ok(Answer::Silent(look)),
+                    check => return Ok(Answer::Silent(check)),
                 }
             }
         }
     }
 
-    /// The answer, if it is there before long.
+    /// Waits for the reply for at most `limit`.
     pub(super) fn answer_within(
         &mut self,
         socket: &Stream,
@@ -102,46 +102,46 @@ impl Asked {
     ) -> io::Result<Option<Answer>> {
         let deadline = Instant::now() + limit;
         loop {
-            if let Some(answer) = self.go_on(socket)? {
+            if let Some(answer) = self.exchange(socket)? {
                 return Ok(Some(answer));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if !socket.wait(self.has_more_to_say(), None, left)? {
+            if !socket.wait(self.has_unsent_bytes(), None, left)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Says what can be said without waiting.
-    pub(super) fn say(&mut self, socket: &Stream) -> io::Result<()> {
-        match send(socket, &self.words[self.sent..])? {
+    /// Sends as much as the socket takes without waiting.
+    pub(super) fn send_available(&mut self, socket: &Stream) -> io::Result<()> {
+        match send(socket, &self.message[self.sent..])? {
             Some(sent) => self.sent += sent,
-            // It hung up; it may have said why.
-            None => self.sent = self.words.len(),
+            // It closed the connection; it may have sent the reason before.
+            None => self.sent = self.message.len(),
         }
         Ok(())
     }
 
-    /// Says and hears what can be said and heard without waiting.
-    fn go_on(&mut self, socket: &Stream) -> io::Result<Option<Answer>> {
-        self.say(socket)?;
-        while let Some(line) = hear(socket, &mut self.heard)? {
-            let Line::Whole(line) = line else {
-                return Ok(Some(Answer::Said(DaemonReply::Closed)));
+    /// Sends and receives without waiting. Returns the reply once it is complete.
+    fn exchange(&mut self, socket: &Stream) -> io::Result<Option<Answer>> {
+        self.send_available(socket)?;
+        while let Some(line) = receive_line(socket, &mut self.received)? {
+            let Line::Complete(line) = line else {
+                return Ok(Some(Answer::Reply(DaemonReply::Closed)));
             };
-            if let Some(said) = DaemonReply::parse(&line) {
-                return Ok(Some(Answer::Said(said)));
+            if let Some(reply) = DaemonReply::parse(&line) {
+                return Ok(Some(Answer::Reply(reply)));
             }
         }
         Ok(None)
     }
 
-    fn has_more_to_say(&self) -> bool {
-        self.sent < self.words.len()
+    fn has_unsent_bytes(&self) -> bool {
+        self.sent < self.message.len()
     }
 }
 
-/// How much was sent; `None` if the other side hung up.
+/// Sends bytes and returns how many were taken; `None` if the connection is closed.
 fn send(socket: &Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, WouldBlock};
     if bytes.is_empty() {
@@ -158,19 +158,19 @@ fn send(socket: &Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
 }
 
 enum Line {
-    Whole(Vec<u8>),
-    /// The other side has no more to say.
+    Complete(Vec<u8>),
+    /// The connection is closed, or the line is too long.
     End,
 }
 
-/// The next line without its newline, or `None` if it is not all there yet. Looks before it takes: the
-/// bytes behind the newline are the session's.
-fn hear(socket: &Stream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
+/// Receives the next line without its newline; `None` until it is complete. Peeks before it reads, because the bytes after
+/// the newline belong to the session.
+fn receive_line(socket: &Stream, received: &mut Vec<u8>) -> io::Result<Option<Line>> {
     let mut chunk = [0; 4096];
     loop {
-        let seen = match socket.peek(&mut chunk) {
+        let peeked = match socket.peek(&mut chunk) {
             Ok(0) => return Ok(Some(Line::End)),
-            Ok(seen) => seen,
+            Ok(peeked) => peeked,
             Err(error) => match error.kind() {
                 io::ErrorKind::ConnectionReset => return Ok(Some(Line::End)),
                 io::ErrorKind::WouldBlock => return Ok(None),
@@ -178,15 +178,15 @@ fn hear(socket: &Stream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
                 _ => return Err(error),
             },
         };
-        let newline = chunk[..seen].iter().position(|&byte| byte == b'\n');
-        let wanted = newline.map_or(seen, |at| at + 1);
+        let newline = chunk[..peeked].iter().position(|&byte| byte == b'\n');
+        let wanted = newline.map_or(peeked, |at| at + 1);
         let taken = socket.read_once(&mut chunk[..wanted])?;
-        heard.extend_from_slice(&chunk[..taken]);
-        if heard.last() == Some(&b'\n') {
-            heard.pop();
-            return Ok(Some(Line::Whole(std::mem::take(heard))));
+        received.extend_from_slice(&chunk[..taken]);
+        if received.last() == Some(&b'\n') {
+            received.pop();
+            return Ok(Some(Line::Complete(std::mem::take(received))));
         }
-        if heard.len() > MAX_HELLO {
+        if received.len() > MAX_HELLO {
             return Ok(Some(Line::End));
         }
     }
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// The answer of a daemon that does as `daemon` says, and its socket.
+    /// The answer of a daemon whose side of the connection `daemon` plays, and the shim's socket.
     fn greet(hello: &ClientHello, daemon: impl FnOnce(UnixStream) + Send) -> (Answer, UnixStream) {
         let (ours, its) = UnixStream::pair().unwrap();
         let stream = Stream::new(ours.try_clone().unwrap().into()).unwrap();
@@ -238,7 +238,7 @@ mod tests {
             threads.spawn(|| daemon(its));
             let mut watch = Watch::new(ProcessRef::me().ok(), Patience::First);
             let abandoned = Waker::new().unwrap();
-            Asked::hello(hello, None)
+            PendingReply::hello(hello, None)
                 .answer(&stream, &mut watch, &abandoned)
                 .unwrap()
         });
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_cut_anywhere_is_heard_and_nothing_behind_it_is_taken() {
+    fn a_hello_split_anywhere_is_parsed_and_nothing_after_it_is_read() {
         let said = DaemonHello {
             version: "\u{1F415}".into(),
             protocol: PROTOCOL,
@@ -271,7 +271,7 @@ mod tests {
                 its.write_all(&words[cut..]).unwrap();
             });
             assert!(
-                matches!(&answer, Answer::Said(DaemonReply::Hello(hello)) if *hello == said),
+                matches!(&answer, Answer::Reply(DaemonReply::Hello(hello)) if *hello == said),
                 "cut at {cut}: {answer:?}"
             );
             let mut rest = String::new();
@@ -281,11 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_goes_with_the_hello_and_what_is_unsaid_is_known() {
+    fn a_handshake_is_sent_with_the_hello_and_its_unsent_bytes_are_known() {
         let (ours, its) = Stream::pair().unwrap();
         let mut its = UnixStream::from(its);
-        let mut asked = Asked::hello(&hello(Vec::new()), Some(b"{\"id\":1}"));
-        asked.say(&ours).unwrap();
+        let mut asked = PendingReply::hello(&hello(Vec::new()), Some(b"{\"id\":1}"));
+        asked.send_available(&ours).unwrap();
         its.set_nonblocking(true).unwrap();
         let mut said = [0; 4096];
         let count = its.read(&mut said).unwrap();
@@ -294,16 +294,20 @@ mod tests {
 
         for sent in 0..=expected.len() {
             asked.sent = sent;
-            let Greeted { line, unsaid } = asked.greeted().unwrap();
+            let SentHandshake { line, unsent } = asked.greeted().unwrap();
             assert_eq!(line, b"{\"id\":1}");
-            let greeting = &expected[expected.len() - line.len() - 1..];
+            let handshake = &expected[expected.len() - line.len() - 1..];
             assert_eq!(
-                [&greeting[..greeting.len() - unsaid.len()], &unsaid].concat(),
-                greeting
+                [&handshake[..handshake.len() - unsent.len()], &unsent].concat(),
+                handshake
             );
-            assert_eq!(unsaid.len(), greeting.len().min(expected.len() - sent));
+            assert_eq!(unsent.len(), handshake.len().min(expected.len() - sent));
         }
-        assert!(Asked::hello(&hello(Vec::new()), None).greeted().is_none());
+        assert!(
+            PendingReply::hello(&hello(Vec::new()), None)
+                .greeted()
+                .is_none()
+        );
     }
 
     #[test]
@@ -319,32 +323,32 @@ mod tests {
                 .unwrap();
         });
         assert!(
-            matches!(answer, Answer::Said(DaemonReply::Hello(_))),
+            matches!(answer, Answer::Reply(DaemonReply::Hello(_))),
             "{answer:?}"
         );
     }
 
     #[test]
-    fn a_daemon_that_is_going_is_understood_even_if_it_never_reads() {
+    fn a_leaving_daemon_is_recognised_even_if_it_never_reads() {
         let value = Text::from(&vec![b'x'; 3 << 20][..]);
         let large = hello(vec![(Text::from(&b"LARGE"[..]), value)]);
         for word in ["!going\n", "!moved\n", "!stopped\n"] {
             let (answer, _) = greet(&large, |mut its| its.write_all(word.as_bytes()).unwrap());
             assert!(
-                matches!(answer, Answer::Said(DaemonReply::Leaving)),
+                matches!(answer, Answer::Reply(DaemonReply::Leaving)),
                 "{word}: {answer:?}"
             );
         }
     }
 
     #[test]
-    fn whoever_hangs_up_or_speaks_otherwise_is_no_daemon() {
+    fn a_peer_that_closes_or_sends_anything_else_is_no_daemon() {
         for words in ["", "!hel", "!hello {}\n", "{\"jsonrpc\":\"2.0\"}\n"] {
             let (answer, _) = greet(&hello(Vec::new()), |mut its| {
                 its.write_all(words.as_bytes()).unwrap();
             });
             assert!(
-                matches!(answer, Answer::Said(DaemonReply::Closed)),
+                matches!(answer, Answer::Reply(DaemonReply::Closed)),
                 "{words}: {answer:?}"
             );
         }

@@ -1,21 +1,21 @@
-//! Finding the daemon of a key, or starting it: one daemon per key, however many shims look at once (rule 1).
+//! Finds or starts the daemon of a key: one daemon per key, however many shims try at once (rule 1).
 //!
-//! Which step is next, and when to give up, is decided by [`kennel_core::election`]; here it is [obeyed](obey): doors are
-//! [knocked at](connect), locks taken, daemons [greeted](hello), [started](spawn) and, where they are [stuck] or were
-//! stopped [before they were ready](newborn), ended.
+//! [`kennel_core::election`] decides the next step and when to give up. The [driver] carries the steps out: it
+//! [connects](connect), takes locks, sends the [hello], [starts](spawn) a daemon, and kills one that is [stuck] or was
+//! stopped [before it was ready](starting).
 //!
-//! What cannot be an event here, and is looked at again and again within a deadline (rule 10): a lock
-//! others hold, a socket whose queue is full, a daemon that may be stuck. Therefore it happens on a thread of its
-//! own, and the shim hears its app meanwhile. Only the first knock is the shim's: a daemon that is there
-//! answers sooner than a thread begins.
+//! Three things are polled within a deadline, because the kernel has no event for them (rule 10): a lock that another process
+//! holds, a socket whose queue is full, and a daemon that may be stuck. Therefore an election runs on a separate thread, and
+//! the shim reads its app meanwhile. Only the first attempt to connect runs on the shim's thread: a running daemon answers
+//! sooner than a thread starts.
 
 mod connect;
+mod driver;
 mod former;
 mod hello;
-mod newborn;
-mod obey;
-mod pause;
+mod sleep;
 mod spawn;
+mod starting;
 pub(crate) mod stuck;
 #[cfg(test)]
 mod tests;
@@ -33,113 +33,113 @@ use kennel_sys::io::Stream;
 use kennel_sys::process::{Identity, ProcessRef};
 
 use crate::key_dir::KeyDir;
-use connect::{Door, Reached};
+use connect::{ConnectAttempt, DaemonConnection};
+use driver::ElectionDriver;
 pub(crate) use former::FormerKey;
 use former::FormerPlace;
-use hello::{Answer, Asked};
-use obey::Obedient;
+use hello::{Answer, PendingReply};
 
-/// How long the shim itself waits for a daemon that is there. The app does not notice.
-const AT_ONCE: Duration = Duration::from_millis(10);
+/// Maximum wait of the shim's own thread for a running daemon. The app does not notice it.
+const FAST_ATTEMPT_LIMIT: Duration = Duration::from_millis(10);
 
-/// Beyond two starts, the longest that an election takes: it begins again for 20 s, then waits for a lock, an old daemon and an
-/// answer, 17 s at most. The rest is margin.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Maximum duration of an election besides two starts of a daemon: it begins again for up to 20 s, then waits up to 17 s for a
+/// lock, an earlier daemon and a reply. The rest is margin.
+const MAX_RETRIES_AND_WAITS: Duration = Duration::from_secs(60);
 
-/// What a shim wants: a daemon, and to be its client.
+/// The daemon that a shim looks for, and what to send it.
 #[derive(Debug)]
-pub(crate) struct Wanted {
-    /// Which daemon.
+pub(crate) struct ElectionRequest {
+    /// Key of the daemon.
     pub(crate) key: String,
-    /// Or the one at a key of earlier builds.
+    /// The key of an earlier build, which is tried after `key`.
     pub(crate) former: Arc<FormerKey>,
-    /// What to say to it first.
+    /// The first line to send.
     pub(crate) hello: Arc<ClientHello>,
-    /// And next, if that is known.
-    pub(crate) greeting: Option<Vec<u8>>,
-    /// How long it is to live, if it has to be started.
+    /// The line after the hello: the app's handshake, if the app has sent it.
+    pub(crate) handshake: Option<Vec<u8>>,
+    /// The daemon's timers and limits, if it must be started.
     pub(crate) policy: Policy,
-    /// How long it may take to be ready, if it has to be started.
+    /// Maximum time until it is ready, if it must be started.
     pub(crate) start_timeout: Duration,
-    /// A daemon that leaves this shim without an answer, longer than [`stuck::Watch`] allows. It is asked once
-    /// more, and ended if it is stuck.
+    /// A daemon that has not answered this shim for longer than [`stuck::Watch`] allows. It is pinged once more, and killed
+    /// if it is stuck.
     pub(crate) suspect: Option<ProcessRef>,
 }
 
-impl Wanted {
-    /// Looks at a key of earlier builds. A daemon of such a build is told nothing of the session before it is known to check
-    /// keys.
-    fn meet_at_former(&mut self, place: &FormerPlace) {
+impl ElectionRequest {
+    /// Changes the request to the key of an earlier build. The handshake is not sent: such a daemon must first show that it
+    /// checks keys.
+    fn use_former_key(&mut self, place: &FormerPlace) {
         self.key = place.key.clone();
         self.hello = Arc::clone(&place.hello);
-        self.greeting = None;
+        self.handshake = None;
     }
 
-    fn words(&self) -> Asked {
-        Asked::hello(&self.hello, self.greeting.as_deref())
+    fn first_message(&self) -> PendingReply {
+        PendingReply::hello(&self.hello, self.handshake.as_deref())
     }
 }
 
-/// What a daemon was told together with the hello.
+/// The handshake that was sent together with the hello.
 #[derive(Debug)]
-pub(crate) struct Greeted {
+pub(crate) struct SentHandshake {
     /// The line, without its newline.
     pub(crate) line: Vec<u8>,
-    /// What of it the socket has not taken yet.
-    pub(crate) unsaid: Vec<u8>,
+    /// The bytes of it that are not written to the socket yet.
+    pub(crate) unsent: Vec<u8>,
 }
 
-/// How long a daemon lives, and for whom.
+/// The timers and limits of a daemon, and its owner.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) linger: Duration,
     pub(crate) grace: Duration,
     pub(crate) max_idle: Duration,
     pub(crate) owner: Option<Identity>,
-    /// The longest line that it takes, in bytes.
+    /// Maximum bytes of a line.
     pub(crate) max_line: usize,
 }
 
-/// How an election ended.
+/// The result of an election.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A daemon took us for its client; both have said hello.
+    /// The shim is a client of the daemon: both have sent their hello.
     Connected {
-        /// What the daemon said behind its hello is still in it.
+        /// The bytes after the daemon's hello are not read yet.
         socket: Stream,
-        /// The daemon, where its process can be seen.
+        /// The daemon, if its process is visible.
         daemon: Option<ProcessRef>,
-        /// What it was told already.
-        greeted: Option<Greeted>,
-        /// Which daemon of this key it is.
+        /// The handshake that was sent with the hello.
+        greeted: Option<SentHandshake>,
+        /// Identifies this daemon among all daemons of the key.
         #[cfg_attr(
             not(test),
-            expect(dead_code, reason = "tests tell daemons apart by it")
+            expect(dead_code, reason = "tests distinguish daemons by it")
         )]
         generation: String,
     },
-    /// The suspect answers: whoever is its client stays so.
+    /// The suspect answers: its clients stay attached.
     NotStuck,
-    /// No daemon can be had.
+    /// No daemon can be used.
     Solo {
-        /// Why, for the person who wonders.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// What comes of the wish for a daemon.
+/// The result of [`elect`].
 #[derive(Debug)]
 pub(crate) enum Elected {
-    /// One that was there has answered.
-    AtOnce(Outcome),
+    /// A running daemon has answered.
+    Immediate(Outcome),
     Pending(Pending),
 }
 
-/// An election under way; dropping it abandons it, and frees what it holds.
+/// A running election. Dropping it cancels the election and releases its locks and connections.
 #[derive(Debug)]
 pub(crate) struct Pending {
     shared: Arc<Shared>,
-    /// When its thread counts as hung.
+    /// When the thread counts as hung.
     until: Instant,
 }
 
@@ -150,35 +150,35 @@ struct Shared {
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// Looks for a daemon that is there; else begins an election, on a thread of its own, and calls `meanwhile`.
-pub(crate) fn elect(wanted: Wanted, meanwhile: impl FnOnce()) -> io::Result<Elected> {
-    elect_starting(wanted, crate::this_build::itself(), meanwhile)
+/// Connects to a running daemon; otherwise starts an election on a separate thread and calls `meanwhile`.
+pub(crate) fn elect(wanted: ElectionRequest, meanwhile: impl FnOnce()) -> io::Result<Elected> {
+    elect_with_program(wanted, crate::this_build::itself(), meanwhile)
 }
 
-/// [`elect`], with another program to be the daemon.
-fn elect_starting(
-    mut wanted: Wanted,
+/// [`elect`] with `program` as the daemon's program.
+fn elect_with_program(
+    mut wanted: ElectionRequest,
     program: PathBuf,
     meanwhile: impl FnOnce(),
 ) -> io::Result<Elected> {
     let former = Arc::clone(&wanted.former);
     if let Some(place) = former.decided() {
-        wanted.meet_at_former(place);
+        wanted.use_former_key(place);
     }
-    let mut found = at_once(&wanted);
+    let mut found = try_running_daemon(&wanted);
     match found {
-        AtOnce::Nobody => {
-            if let Some(place) = former.look(&wanted.hello) {
-                wanted.meet_at_former(place);
-                found = at_once(&wanted);
+        FastAttempt::NoDaemon => {
+            if let Some(place) = former.decide(&wanted.hello) {
+                wanted.use_former_key(place);
+                found = try_running_daemon(&wanted);
             }
         }
-        AtOnce::Connected(_) | AtOnce::Begun(..) => former.is_not_used(),
+        FastAttempt::Connected(_) | FastAttempt::AwaitingReply(..) => former.is_not_used(),
     }
     let begun = match found {
-        AtOnce::Connected(outcome) => return Ok(Elected::AtOnce(outcome)),
-        AtOnce::Begun(reached, asked) => Some((reached, asked)),
-        AtOnce::Nobody => None,
+        FastAttempt::Connected(outcome) => return Ok(Elected::Immediate(outcome)),
+        FastAttempt::AwaitingReply(reached, asked) => Some((reached, asked)),
+        FastAttempt::NoDaemon => None,
     };
     let shared = Arc::new(Shared {
         decided: Arc::new(Waker::new()?),
@@ -187,81 +187,84 @@ fn elect_starting(
     });
     let pending = Pending {
         shared: shared.clone(),
-        until: Instant::now() + LONGEST + 2 * wanted.start_timeout,
+        until: Instant::now() + MAX_RETRIES_AND_WAITS + 2 * wanted.start_timeout,
     };
     std::thread::Builder::new()
         .name("election".to_owned())
         .spawn(move || {
-            let election = Obedient::new(wanted, begun, program, &shared.abandoned);
+            let election = ElectionDriver::new(wanted, begun, program, &shared.abandoned);
             let outcome = catch_unwind(AssertUnwindSafe(|| election.run()));
-            // The shim waits for an outcome, whatever happens here.
+            // The shim waits for an outcome, so a panic must produce one, too.
             let why = "the election failed; please report it".to_owned();
             let outcome = outcome.unwrap_or(Outcome::Solo { why });
-            *shared.outcome.lock().expect("nobody panics holding it") = Some(outcome);
+            *shared
+                .outcome
+                .lock()
+                .expect("no thread panics while it holds this lock") = Some(outcome);
             shared.decided.wake();
         })?;
     meanwhile();
     Ok(Elected::Pending(pending))
 }
 
-/// What can be had without waiting long, and hence without a thread.
-enum AtOnce {
+/// The result of [`try_running_daemon`].
+enum FastAttempt {
     Connected(Outcome),
-    /// Somebody is there, and has not answered yet.
-    Begun(Reached, Asked),
-    Nobody,
+    /// A daemon is connected, and has not answered yet.
+    AwaitingReply(DaemonConnection, PendingReply),
+    NoDaemon,
 }
 
-/// A daemon that is there answers sooner than a thread is made to wait for it.
-fn at_once(wanted: &Wanted) -> AtOnce {
+/// Tries to reach a running daemon without a thread: it answers sooner than a thread starts.
+fn try_running_daemon(wanted: &ElectionRequest) -> FastAttempt {
     if wanted.suspect.is_some() {
-        return AtOnce::Nobody;
+        return FastAttempt::NoDaemon;
     }
-    // Ready before it is woken: it has all of it when it has seen who we are.
-    let mut asked = wanted.words();
+    // The hello is built before connecting, so that the daemon gets it as soon as it has identified this process.
+    let mut asked = wanted.first_message();
     let Ok(key_dir) = KeyDir::ensure(&wanted.key) else {
-        return AtOnce::Nobody;
+        return FastAttempt::NoDaemon;
     };
-    let Door::Open(reached) = connect::knock(&key_dir) else {
-        return AtOnce::Nobody;
+    let ConnectAttempt::Connected(reached) = connect::try_connect(&key_dir) else {
+        return FastAttempt::NoDaemon;
     };
-    match asked.answer_within(&reached.socket, AT_ONCE) {
-        Ok(Some(Answer::Said(DaemonReply::Hello(hello)))) => {
-            AtOnce::Connected(Outcome::Connected {
+    match asked.answer_within(&reached.socket, FAST_ATTEMPT_LIMIT) {
+        Ok(Some(Answer::Reply(DaemonReply::Hello(hello)))) => {
+            FastAttempt::Connected(Outcome::Connected {
                 socket: reached.socket,
                 daemon: reached.daemon,
                 greeted: asked.greeted(),
                 generation: hello.generation,
             })
         }
-        Ok(None) => AtOnce::Begun(reached, asked),
-        // Ending, or no daemon of ours: that takes longer.
-        Ok(Some(_)) | Err(_) => AtOnce::Nobody,
+        Ok(None) => FastAttempt::AwaitingReply(reached, asked),
+        // A daemon that ends, or another process: the election decides.
+        Ok(Some(_)) | Err(_) => FastAttempt::NoDaemon,
     }
 }
 
 impl Pending {
-    /// The outcome, once: `None` while it is undecided, and after it was taken. When it is [overdue](Self::overdue_at), its
-    /// thread hangs in a system call, and the session does without.
+    /// Takes the outcome: `None` before the election ends, and after the outcome was taken. When it is
+    /// [overdue](Self::overdue_at), its thread hangs in a system call, and the session goes dedicated.
     pub(crate) fn take(&self) -> Option<Outcome> {
         let mut outcome = self
             .shared
             .outcome
             .lock()
-            .expect("nobody panics holding it");
+            .expect("no thread panics while it holds this lock");
         let taken = outcome.take().inspect(|_| self.shared.decided.clear());
         taken.or_else(|| {
-            let why = "the election takes longer than it can; its thread may hang".to_owned();
+            let why = "the election timed out; its thread may hang in a system call".to_owned();
             (Instant::now() >= self.until).then_some(Outcome::Solo { why })
         })
     }
 
-    /// Rings once it is decided, until the outcome is taken.
+    /// Readable from the end of the election until the outcome is taken.
     pub(crate) fn decided(&self) -> Arc<Waker> {
         Arc::clone(&self.shared.decided)
     }
 
-    /// When its thread counts as hung.
+    /// When the thread counts as hung.
     pub(crate) fn overdue_at(&self) -> Instant {
         self.until
     }

@@ -1,4 +1,4 @@
-//! Starting a daemon: nobody's child, with the lock under which it is started, and with its first client.
+//! Starts a daemon: detached from this process, with `spawn.lock` and with the connection of its first client.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Seek, SeekFrom};
@@ -14,14 +14,14 @@ use kennel_sys::program::set_shown_name;
 use kennel_sys::runtime_dir::Access;
 use kennel_sys::{detach, events};
 
-use super::connect::Reached;
-use super::newborn::Newborn;
-use super::{Policy, Wanted};
+use super::connect::DaemonConnection;
+use super::starting::StartingDaemon;
+use super::{ElectionRequest, Policy};
 use crate::key_dir::KeyDir;
 
-/// What a daemon may know of the environment it happens to be started from. Its servers get their clients'.
-/// Never `KENNEL_TREE`: a daemon started from inside a server's tree must survive that tree.
-const PASSED_ON: [&str; 12] = [
+/// The environment variables that a daemon gets from the process that starts it. Its servers get the environments of their
+/// clients. `KENNEL_TREE` is never passed: a daemon that is started from a server's tree must survive that tree.
+const PASSED_VARIABLES: [&str; 12] = [
     "PATH",
     "HOME",
     "USER",
@@ -38,54 +38,58 @@ const PASSED_ON: [&str; 12] = [
 
 /// The daemon's log, in its directory.
 const LOG: &str = "log";
-/// How much of it is shown to the person whose daemon did not start.
+/// Maximum bytes of the log that are shown if the daemon did not start.
 const LOG_TAIL: u64 = 2048;
 const LOG_TAIL_LINES: usize = 10;
 
-/// A daemon that is not ready in time ends by itself: what it says last tells more than silence.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+/// Wait beyond the start timeout: a daemon that is not ready in time ends by itself and reports why.
+const REPORT_MARGIN: Duration = Duration::from_millis(250);
 
-/// No report of a start is longer.
-const LONGEST_REPORT: usize = 4096;
+/// Maximum bytes of a daemon's report about its start.
+const MAX_REPORT: usize = 4096;
 
-/// What to start, for whom.
-pub(super) struct Order<'a> {
+/// A daemon to start.
+pub(super) struct StartRequest<'a> {
     pub(super) program: &'a Path,
-    pub(super) wanted: &'a Wanted,
+    pub(super) wanted: &'a ElectionRequest,
     pub(super) abandoned: &'a Waker,
 }
 
-/// What came of a daemon that could be started.
-pub(super) enum Begun {
-    Ready(Reached),
-    /// It ended without a word, or was stuck and was ended: the next one may fare better. What is known of it.
-    Died(String),
+/// The result of starting the daemon's process.
+pub(super) enum StartOutcome {
+    Ready(DaemonConnection),
+    /// It exited without a report, or was stuck and was killed: another attempt may succeed. With the reason.
+    Exited(String),
 }
 
-/// Starts the daemon and waits until it is ready. `lock` is `spawn.lock`, which is the daemon's from here on.
-pub(super) fn start(order: &Order<'_>, key_dir: &KeyDir, lock: Lock) -> Result<Begun, String> {
+/// Starts the daemon and waits until it is ready. `lock` is `spawn.lock`, which is handed to the daemon.
+pub(super) fn start(
+    order: &StartRequest<'_>,
+    key_dir: &KeyDir,
+    lock: Lock,
+) -> Result<StartOutcome, String> {
     let wanted = order.wanted;
-    // Held by us too until it is ready: so others who wait can see at a glance who is busy with it.
+    // This process holds it too until the daemon is ready, so that waiting shims can name the process that starts it.
     let spawn_lock = lock.into_handed_over().map_err(|error| error.to_string())?;
-    let (report, ready) = io::pipe().map_err(cannot)?;
-    let (socket, first) = Stream::pair().map_err(cannot)?;
+    let (report, ready) = io::pipe().map_err(start_error)?;
+    let (socket, first) = Stream::pair().map_err(start_error)?;
 
-    let orders = orders(key_dir.key(), &spawn_lock, &ready, &first, wanted);
-    let command = command(order.program, &orders);
-    detach::spawn(command, &[&spawn_lock, &ready, &first]).map_err(cannot)?;
-    // The daemon's alone from now on: their end is to be seen here.
+    let daemon_args = daemon_args(key_dir.key(), &spawn_lock, &ready, &first, wanted);
+    let command = command(order.program, &daemon_args);
+    detach::spawn(command, &[&spawn_lock, &ready, &first]).map_err(start_error)?;
+    // Only the daemon may hold these, so that this process sees when they close.
     drop((ready, first));
 
     let generation = match wait_for_report(report, order, key_dir)? {
-        Report::Ready(generation) => generation,
-        Report::Failed(why) => return Err(format!("the daemon did not start: {why}")),
-        Report::Died => {
-            let why = "the daemon ended before it was ready";
-            return Ok(Begun::Died(format!("{why}{}", log_tail(key_dir))));
+        StartReport::Ready(generation) => generation,
+        StartReport::Failed(why) => return Err(format!("the daemon did not start: {why}")),
+        StartReport::Exited => {
+            let why = "the daemon exited before it was ready";
+            return Ok(StartOutcome::Exited(format!("{why}{}", log_tail(key_dir))));
         }
-        Report::Unwanted => return Err(CANCELLED.to_owned()),
-        Report::Stuck => return Ok(Begun::Died(STUCK.to_owned())),
-        Report::Late => {
+        StartReport::Abandoned => return Err(CANCELLED.to_owned()),
+        StartReport::Stuck => return Ok(StartOutcome::Exited(STUCK.to_owned())),
+        StartReport::TimedOut => {
             return Err(format!(
                 "the daemon was not ready within {:?} (--start-timeout){}",
                 wanted.start_timeout,
@@ -97,20 +101,20 @@ pub(super) fn start(order: &Order<'_>, key_dir: &KeyDir, lock: Lock) -> Result<B
         .record()
         .filter(|record| record.generation == generation);
     let daemon = recorded.and_then(|record| record.process());
-    Ok(Begun::Ready(Reached { socket, daemon }))
+    Ok(StartOutcome::Ready(DaemonConnection { socket, daemon }))
 }
 
-fn cannot(error: io::Error) -> String {
+fn start_error(error: io::Error) -> String {
     format!("the daemon cannot be started: {error}")
 }
 
-/// The one word a daemon is started with.
-fn orders(
+/// The settings of a daemon, as the argument that it is started with.
+fn daemon_args(
     key: &str,
     spawn_lock: &File,
     ready: &PipeWriter,
     first: &Handle,
-    wanted: &Wanted,
+    wanted: &ElectionRequest,
 ) -> String {
     let Policy {
         linger,
@@ -132,19 +136,19 @@ fn orders(
     )
 }
 
-fn command(program: &Path, orders: &str) -> Command {
+fn command(program: &Path, daemon_args: &str) -> Command {
     let mut command = Command::new(program);
     command
-        .args(["daemon", orders])
+        .args(["daemon", daemon_args])
         .env_clear()
-        // What a long line took is given back to the system, and not kept for the next one.
+        // Memory of long lines is returned to the system instead of being kept for the next long line.
         .env("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     set_shown_name(&mut command, "kennel");
-    for name in PASSED_ON {
+    for name in PASSED_VARIABLES {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
@@ -152,68 +156,68 @@ fn command(program: &Path, orders: &str) -> Command {
     command
 }
 
-/// What became of a start.
+/// The report of a daemon about its start.
 #[derive(Debug, PartialEq, Eq)]
-enum Report {
+enum StartReport {
     Ready(String),
     Failed(String),
-    Died,
-    Late,
-    /// It was stuck, and is gone.
+    Exited,
+    TimedOut,
+    /// It was stuck and was killed.
     Stuck,
-    /// Nobody wants to know any more.
-    Unwanted,
+    /// The election was cancelled.
+    Abandoned,
 }
 
 fn wait_for_report(
     mut pipe: PipeReader,
-    order: &Order<'_>,
+    order: &StartRequest<'_>,
     key_dir: &KeyDir,
-) -> Result<Report, String> {
+) -> Result<StartReport, String> {
     let abandoned = order.abandoned;
-    let deadline = Instant::now() + order.wanted.start_timeout + LAST_WORDS;
-    let mut newborn = Newborn::new();
-    let mut heard = Vec::new();
-    while !heard.contains(&b'\n') && heard.len() < LONGEST_REPORT {
+    let deadline = Instant::now() + order.wanted.start_timeout + REPORT_MARGIN;
+    let mut starting = StartingDaemon::new();
+    let mut received = Vec::new();
+    while !received.contains(&b'\n') && received.len() < MAX_REPORT {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(Report::Late);
+            return Ok(StartReport::TimedOut);
         }
-        let nap = left.min(newborn.next_look());
-        events::sleep(&[&pipe, abandoned], &[], Some(nap)).map_err(cannot)?;
+        let timeout = left.min(starting.until_next_check());
+        events::sleep(&[&pipe, abandoned], &[], Some(timeout)).map_err(start_error)?;
         if is_readable(abandoned) {
-            return Ok(Report::Unwanted);
+            return Ok(StartReport::Abandoned);
         }
         if !is_readable(&pipe) {
-            if newborn.end_if_stuck(key_dir)? {
-                return Ok(Report::Stuck);
+            if starting.kill_if_stuck(key_dir)? {
+                return Ok(StartReport::Stuck);
             }
             continue;
         }
         let mut chunk = [0; 512];
         match pipe.read(&mut chunk) {
             Ok(0) => break,
-            Ok(read) => heard.extend_from_slice(&chunk[..read]),
+            Ok(read) => received.extend_from_slice(&chunk[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(cannot(error)),
+            Err(error) => return Err(start_error(error)),
         }
     }
-    Ok(understand(&heard))
+    Ok(parse_report(&received))
 }
 
-fn understand(heard: &[u8]) -> Report {
-    let text = String::from_utf8_lossy(heard);
+fn parse_report(received: &[u8]) -> StartReport {
+    let text = String::from_utf8_lossy(received);
     let Some((line, _)) = text.split_once('\n') else {
-        return Report::Died;
+        return StartReport::Exited;
     };
     match line.split_once(' ') {
-        Some(("ready", generation)) => Report::Ready(generation.to_owned()),
-        Some(("failed", why)) => Report::Failed(why.to_owned()),
-        _ => Report::Failed(format!("it said {line:?}")),
+        Some(("ready", generation)) => StartReport::Ready(generation.to_owned()),
+        Some(("failed", why)) => StartReport::Failed(why.to_owned()),
+        _ => StartReport::Failed(format!("unknown report: {line:?}")),
     }
 }
 
-/// The last lines of the daemon's log, ready to follow a sentence.
+/// The last lines of the daemon's log, as the end of an error message.
 fn log_tail(key_dir: &KeyDir) -> String {
     let read = || -> Option<String> {
         let mut log = key_dir.dir().open_file(LOG, Access::Read).ok()?;
@@ -238,12 +242,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_ends_ready_failed_or_dead() {
-        assert_eq!(understand(b"ready cafe\n"), Report::Ready("cafe".into()));
-        let failed = Report::Failed("no room left".into());
-        assert_eq!(understand(b"failed no room left\n"), failed);
+    fn a_report_is_ready_failed_or_missing() {
+        assert_eq!(
+            parse_report(b"ready cafe\n"),
+            StartReport::Ready("cafe".into())
+        );
+        let failed = StartReport::Failed("no room left".into());
+        assert_eq!(parse_report(b"failed no room left\n"), failed);
         for cut in ["", "re", "ready cafe"] {
-            assert_eq!(understand(cut.as_bytes()), Report::Died, "{cut:?}");
+            assert_eq!(parse_report(cut.as_bytes()), StartReport::Exited, "{cut:?}");
         }
     }
 }

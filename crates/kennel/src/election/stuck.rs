@@ -1,6 +1,6 @@
-//! A daemon that does not answer: is it stuck, is it the one, and then it is ended.
+//! Checks whether a daemon that does not answer is stuck, and kills it if it is verified to be the daemon of its key.
 //!
-//! How long silence is borne, and what is no silence, is `kennel_core::election`'s to say.
+//! `kennel_core::election` decides how long a daemon may be silent.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::key_dir::KeyDir;
 
 pub(crate) use kennel_core::election::{Patience, StuckCheck};
 
-/// How long it may take to end a process that was sent SIGKILL. One that sleeps in the kernel may not.
-const KILL_TAKES: Duration = Duration::from_secs(1);
+/// Maximum wait for a process to exit after SIGKILL. A process blocked in the kernel may not exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A look now and then at a process that owes an answer. Begin it when the wait begins.
+/// Checks a process that has not answered. Create it when the wait begins.
 #[derive(Debug)]
 pub(crate) struct Watch {
     process: Option<ProcessRef>,
@@ -34,32 +34,32 @@ impl Watch {
         }
     }
 
-    /// Takes a look at it.
-    pub(crate) fn look(&mut self) -> StuckCheck {
-        let work = self.process.as_ref().and_then(work_of);
+    /// Checks the process now.
+    pub(crate) fn check(&mut self) -> StuckCheck {
+        let work = self.process.as_ref().and_then(activity_of);
         let now = Moment::START + self.start.elapsed();
         self.watch.check(work, now)
     }
 
-    /// What it looks at.
+    /// The checked process.
     pub(crate) fn process(&self) -> Option<&ProcessRef> {
         self.process.as_ref()
     }
 
-    /// What it looked at.
+    /// Takes the checked process.
     pub(crate) fn take_process(&mut self) -> Option<ProcessRef> {
         self.process.take()
     }
 }
 
-/// What a process does; `None` if that cannot be seen.
-pub(crate) fn work_of(process: &ProcessRef) -> Option<Activity> {
+/// The activity of a process; `None` if that cannot be read.
+pub(crate) fn activity_of(process: &ProcessRef) -> Option<Activity> {
     let work = process.work()?;
     let (state, cpu) = (work.state, work.cpu_ticks);
     Some(Activity { state, cpu })
 }
 
-/// Whether the record of this place speaks of this very process.
+/// Whether the record in this directory names this process.
 pub(super) fn is_recorded(key_dir: &KeyDir, suspect: &ProcessRef) -> bool {
     let recorded = key_dir
         .record()
@@ -67,34 +67,36 @@ pub(super) fn is_recorded(key_dir: &KeyDir, suspect: &ProcessRef) -> bool {
     recorded.is_some_and(|recorded| recorded.same_process(suspect.identity()))
 }
 
-/// Ends a daemon that is stuck: on record here, the holder of `daemon.lock`, and killed by reference
-/// (rule 6). `Err` says why the person gets a server without a daemon.
-pub(super) fn end(key_dir: &KeyDir, suspect: &ProcessRef) -> Result<(), String> {
+/// Kills a stuck daemon by reference (rule 6), if it is on record and holds `daemon.lock`. `Err`: why the session goes
+/// dedicated instead.
+pub(super) fn kill_if_verified(key_dir: &KeyDir, suspect: &ProcessRef) -> Result<(), String> {
     if !suspect.is_alive() {
         return Ok(());
     }
-    let is_the_one = is_recorded(key_dir, suspect) && is_holder(key_dir, suspect);
-    if !is_the_one || !key_dir.is_daemon(suspect) {
-        return Err(unproven(key_dir, suspect));
+    let is_verified = is_recorded(key_dir, suspect) && is_holder(key_dir, suspect);
+    if !is_verified || !key_dir.is_daemon(suspect) {
+        return Err(not_verified(key_dir, suspect));
     }
     kill(suspect)
 }
 
-/// Kills a daemon of which all is proven, and waits for its end.
+/// Kills a verified daemon and waits for its exit.
 pub(super) fn kill(suspect: &ProcessRef) -> Result<(), String> {
     let pid = suspect.pid();
     suspect
         .signal(Signal::KILL)
-        .and_then(|_| suspect.wait(Some(KILL_TAKES)))
-        .map_err(|error| format!("the daemon (pid {pid}) is stuck and cannot be ended: {error}"))?
+        .and_then(|_| suspect.wait(Some(KILL_TIMEOUT)))
+        .map_err(|error| format!("the daemon (pid {pid}) is stuck and cannot be killed: {error}"))?
         .then_some(())
-        .ok_or_else(|| format!("the daemon (pid {pid}) is stuck in the kernel and does not end"))
+        .ok_or_else(|| {
+            format!("the daemon (pid {pid}) is stuck in the kernel and does not exit after SIGKILL")
+        })
 }
 
-/// Why a silent daemon is left alone.
-pub(super) fn unproven(key_dir: &KeyDir, suspect: &ProcessRef) -> String {
+/// The error for a silent daemon that is not killed because it is not verified.
+pub(super) fn not_verified(key_dir: &KeyDir, suspect: &ProcessRef) -> String {
     format!(
-        "the daemon (pid {}) does not answer, and it cannot be proven that it is the one of {}; if it is, end it",
+        "the daemon (pid {}) does not answer, but cannot be verified as the daemon of {}; if it is, kill it",
         suspect.pid(),
         key_dir.dir().path().display()
     )

@@ -8,8 +8,8 @@
 //! All sizes are a thousandth of what they are in the program: so a few bytes reach what there takes megabytes.
 
 use kennel_core::engine::daemon::InputLine;
-use kennel_core::hello::VOID;
-use kennel_core::message::{LONGEST_ID, Line, Message};
+use kennel_core::hello::ABORT_BYTE;
+use kennel_core::message::{Line, MAX_ID, Message};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -239,7 +239,7 @@ fn holds_little(inbox: &Inbox) {
 
 fn compare(expected: &[Expected], heard: Vec<Heard>, at_once: bool) {
     let is_void = |expected: &Expected| match expected {
-        Expected::TooLong { line, .. } => line.last() == Some(&VOID),
+        Expected::TooLong { line, .. } => line.last() == Some(&ABORT_BYTE),
         Expected::Line(_) => false,
     };
     // It was not said after all; but somebody may have been told before that was known.
@@ -295,7 +295,7 @@ fn is_told_well(told: &TooLong, line: &[u8], seen: usize, no_room: bool) {
         told.is_answer && told.id.is_some()
     );
     if let Some(id) = &told.id {
-        assert!(id.len() <= LONGEST_ID, "such an id is not kept");
+        assert!(id.len() <= MAX_ID, "such an id is not kept");
         assert!(line.windows(id.len()).any(|part| part == id));
     }
     // What a whole line says is known only of one that is JSON, all of it text.
@@ -324,7 +324,7 @@ fn is_told_well(told: &TooLong, line: &[u8], seen: usize, no_room: bool) {
     let digits = id.strip_prefix(b"-").unwrap_or(id);
     let is_integer = digits.iter().all(u8::is_ascii_digit);
     let is_object = line.trim_ascii_start().starts_with(b"{");
-    if is_object && id.len() < LONGEST_ID && (is_integer || id.starts_with(b"\"")) {
+    if is_object && id.len() < MAX_ID && (is_integer || id.starts_with(b"\"")) {
         assert!(told.id.is_some(), "its id can be read");
     }
 }

@@ -22,7 +22,7 @@ fn read_back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
     content: &[u8],
 ) -> Option<T> {
     let record: T = serde_json::from_slice(content).ok()?;
-    let written = serde_json::to_vec(&record).expect("strings and numbers have a text");
+    let written = serde_json::to_vec(&record).expect("strings and numbers can be serialized");
     let again = serde_json::from_slice(&written).expect("a record of ours");
     assert_eq!(record, again);
     Some(record)

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::sharing::{self, Remembered, ServersToml, SharingInput};
+use crate::sharing::{self, EraFindings, ServersToml, SharingInput};
 
 pub(super) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
@@ -28,7 +28,7 @@ fn asked(config: &ServersToml, command: &[String]) {
     let decision = sharing::decide(&SharingInput {
         command: &command,
         config,
-        remembered: Remembered::default(),
+        remembered: EraFindings::default(),
     });
     assert!(!decision.why.is_empty(), "nobody knows why");
 }

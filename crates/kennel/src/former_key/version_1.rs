@@ -35,7 +35,7 @@ pub(super) fn of(what: &KeyInput<'_>, confinement: &Confinement) -> String {
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
-        .filter(|(name, _)| matters(name, what.env_key))
+        .filter(|(name, _)| is_relevant(name, what.env_key))
         .map(|(name, value)| (name.as_encoded_bytes(), value.as_encoded_bytes()))
         .collect();
     variables.sort_unstable();
@@ -65,7 +65,7 @@ fn program(what: &KeyInput<'_>) -> PathBuf {
     found.canonicalize().unwrap_or(found)
 }
 
-fn matters(name: &OsStr, env_key: Option<&[OsString]>) -> bool {
+fn is_relevant(name: &OsStr, env_key: Option<&[OsString]>) -> bool {
     let is_volatile = is_volatile(name.as_encoded_bytes());
     match env_key {
         Some(names) if names.iter().any(|wanted| wanted == name) => true,

@@ -1,13 +1,12 @@
-//! The key of version 2: other variables gave rights, and with `--env-key` those that a server in the table reads did
-//! not count. Everything else is as in the present formula. It must not change: before changing code that both use,
-//! copy it here.
+//! The key of version 2. Other variables gave rights, and with `--env-key` those that a server in the table reads did not
+//! count; the rest equals the present formula. It must not change: before changing code that both use, copy it here.
 
 use std::ffi::{OsStr, OsString};
 
 use kennel_sys::confinement::Confinement;
 
 use crate::key::rights::{self, begins_with, is_one_of};
-use crate::key::variables::{self, Ecosystem, VariableInput, is_like_one_of};
+use crate::key::variables::{self, Ecosystem, VariableInput, matches_any};
 use crate::key::{self, KeyInput};
 
 /// The version in a hello for a daemon with a former key.
@@ -96,7 +95,7 @@ fn has_password(value: &[u8]) -> bool {
 /// allocates nothing.
 fn is_credential(name: &[u8]) -> bool {
     let is = |it: &&str| it.as_bytes().eq_ignore_ascii_case(name);
-    let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
+    let begins_here = |at| matches_any(CREDENTIAL, &name[at..], begins_with);
     let is_credential = || {
         CREDENTIAL_NAME.iter().any(is)
             || (0..name.len()).any(begins_here)

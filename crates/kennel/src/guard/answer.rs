@@ -24,12 +24,12 @@ pub(super) struct Answer {
     pub(super) err: Option<String>,
 }
 
-/// Where the result goes.
+/// The receiver of the result.
 #[derive(Debug)]
 pub(super) enum AnswerTo {
     /// To stdout and stderr of this process.
     Stdio,
-    /// To the process that waits until a detached server listens; `None` once it was told.
+    /// The pipe to the process that waits until a detached server listens; `None` once the result was sent.
     Pipe(Option<File>),
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Status {
 }
 
 impl AnswerTo {
-    /// Sends the result, once; later ones go nowhere. Returns the exit code of a command that ends with it.
+    /// Sends the result. Only the first call has an effect. Returns the exit code of a command that ends with it.
     pub(super) fn tell(&mut self, answer: &Answer) -> u8 {
         match self {
             AnswerTo::Stdio => answer.print(),
@@ -162,7 +162,7 @@ impl Answer {
                 });
                 let words = format!(
                     "port {port} is held by {holder}, which kennel does not guard and leaves alone; \
-                     inspect at it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
+                     inspect it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
                 );
                 (words, facts)
             }

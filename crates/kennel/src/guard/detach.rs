@@ -58,7 +58,8 @@ fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
 
 /// Runs the guardian: `arguments` follow `kennel guardian`, as [`run`] wrote them.
 pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
-    let by_hand = || crate::fail("the guardian is started by `kennel guard --detach`, not by hand");
+    let by_hand =
+        || crate::fail("the guardian cannot be started by hand: use `kennel guard --detach`");
     let mut word = || arguments.next().and_then(|word| word.into_string().ok());
     let (Some(report), Some(owner)) = (word(), word()) else {
         return by_hand();
@@ -77,7 +78,7 @@ pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) 
             Ok(identity) => Some(match ProcessRef::find(&identity) {
                 Ok(Some(process)) => Owner::Alive(process),
                 Ok(None) => Owner::Gone,
-                Err(error) => return crate::fail(&format!("who the owner is: {error}")),
+                Err(error) => return crate::fail(&format!("cannot find the owner: {error}")),
             }),
             Err(_) => return by_hand(),
         },

@@ -22,8 +22,7 @@ use super::watch::{Await, CAUGHT_SIGNALS, Stage, Watch};
 use crate::sources::Sources;
 use crate::timers;
 
-/// Everything that a start needs: no other server holds the ports or the state, and none can take them until this one
-/// listens.
+/// The locks that a start needs: no other server holds the ports or the state, or can take them before this one listens.
 pub(super) struct Ready {
     pub(super) dirs: Option<RuntimeDirs>,
     pub(super) name: String,
@@ -48,8 +47,7 @@ impl Ready {
         let record = self.record(&args, owner.as_ref(), detached);
         let (output, stdio) = self.stdio(detached)?;
         let kept = self.keep(record, detached)?;
-        tree::become_subreaper()
-            .map_err(|error| failed("cannot hold a tree of processes", error))?;
+        tree::become_subreaper().map_err(|error| failed("cannot set up a process tree", error))?;
         let signals = Signals::catch(&CAUGHT_SIGNALS)
             .map_err(|error| failed("cannot catch signals", error))?;
         let life = Life::new(owner, args.grace);
@@ -83,7 +81,7 @@ impl Ready {
             _legacy: self.legacy,
             life,
             server: None,
-            early: Some(Vec::new()),
+            pending_signals: Some(Vec::new()),
             exit: None,
             stage: Stage::Serving,
             awaited,
@@ -130,7 +128,7 @@ impl Ready {
                 after_eof: Duration::ZERO,
                 after_term: args.stop_after,
             },
-            detached: outliving(args),
+            detached: detached_policy(args),
             records: self.dirs.as_ref().map(|dirs| dirs.trees.handle()),
         };
         match detached {
@@ -160,10 +158,11 @@ impl Ready {
         }
     }
 
-    /// The stdio of this process, or none and a log.
+    /// The stdio of this process, or of a detached server: no input, and a pipe to the log.
     fn stdio(&self, detached: bool) -> Result<(Option<Output>, Stdio), Answer> {
-        let failed =
-            |error: io::Error| Answer::failed(1, format!("no stdio for the server: {error}"));
+        let failed = |error: io::Error| {
+            Answer::failed(1, format!("cannot set up stdio for the server: {error}"))
+        };
         if !detached {
             return Ok((None, stdio::inherited().map_err(failed)?));
         }
@@ -191,8 +190,8 @@ pub(super) fn not_recorded(name: &str, what: &str, why: &dyn std::fmt::Display) 
     )
 }
 
-/// Which detached processes to keep after the server. The server itself may be detached.
-fn outliving(args: &Args) -> Detached {
+/// The detached processes to keep after the server. The server itself may be detached.
+fn detached_policy(args: &Args) -> Detached {
     let variable = || timers::value("detached", &None, timers::detached).unwrap_or_default();
     match args.detached.or_else(variable) {
         None | Some(Detached::Auto) => Detached::AutoGuard,

@@ -9,16 +9,16 @@ use kennel_sys::process::ProcessRef;
 
 use super::sessions::{COUNT_INTERVAL, Connections};
 
-/// All connections count as one client: only whether there is any matters.
+/// All connections count as one client: only whether there are any matters.
 const CONNECTIONS: ClientId = ClientId(1);
 
-/// The owner, and what follows from its end.
+/// The owner, and the effect of its exit.
 pub(super) struct Life {
     pub(super) epoch: Instant,
     pub(super) lifetime: Lifetime,
     pub(super) owner: Option<ProcessRef>,
     /// When connections were last counted; `None` while the owner lives.
-    pub(super) looked: Option<Instant>,
+    pub(super) counted_at: Option<Instant>,
     pub(super) interval: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Life {
             epoch: Instant::now(),
             lifetime: Lifetime::new(policy, watched, Moment::START),
             owner: None,
-            looked: None,
+            counted_at: None,
             interval: COUNT_INTERVAL,
         };
         match owner {
@@ -55,19 +55,19 @@ impl Life {
     pub(super) fn owner_is_gone(&mut self) {
         self.owner = None;
         self.lifetime.handle_owner_gone(self.now());
-        self.looked = Some(Instant::now());
+        self.counted_at = Some(Instant::now());
     }
 
-    /// The time until the next deadline, if nothing happens before.
-    pub(super) fn due_in(&self) -> Option<Duration> {
+    /// The time until the next deadline, if no event comes before.
+    pub(super) fn time_left(&self) -> Option<Duration> {
         let interval = self
-            .looked
-            .map(|looked| self.interval.saturating_sub(looked.elapsed()));
+            .counted_at
+            .map(|counted_at| self.interval.saturating_sub(counted_at.elapsed()));
         let deadline = self.lifetime.next_timeout().map(|end| end - self.now());
         interval.into_iter().chain(deadline).min()
     }
 
-    pub(super) fn saw(&mut self, seen: Connections) {
+    pub(super) fn record_connections(&mut self, seen: Connections) {
         let now = self.now();
         match seen {
             Connections::Connected => {

@@ -118,7 +118,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     }
 }
 
-/// Starts the server and guards it, or says why there is nothing to guard. Returns the exit code.
+/// Starts the server and guards it, or reports why it is not started. Returns the exit code.
 fn serve(args: Args, owner: Option<Owner>, mut answer_to: AnswerTo) -> u8 {
     kennel_sys::signals::ignore_file_size_signal();
     match Start::new(&args).and_then(|start| start.prepare()) {

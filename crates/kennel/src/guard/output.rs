@@ -13,11 +13,11 @@ use crate::daemon::{Log, Quota};
 use crate::lines::Inbox;
 
 /// Maximum bytes of a line; a longer one is logged in parts, because a line without end must not fill the memory.
-const LONGEST_LINE: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Maximum number of its lines that are logged within a minute.
 const LINES: usize = 1000;
 /// Prefix of Kennel's own lines in this log. A line of the server that begins with it, or with the escape, is escaped.
-pub(crate) const OWN_WORDS: &str = "kennel: ";
+pub(crate) const KENNEL_PREFIX: &str = "kennel: ";
 pub(crate) const ESCAPE: char = '\\';
 /// Maximum number of reads from a stream in one turn.
 const READS: usize = 16;
@@ -45,7 +45,7 @@ impl Output {
         };
         let both = pipe().and_then(|stdout| Ok((stdout, pipe()?)));
         let ((stdout, their_stdout), (stderr, their_stderr)) =
-            both.map_err(|error| format!("no pipe for the server's output: {error}"))?;
+            both.map_err(|error| format!("cannot create a pipe for the server's output: {error}"))?;
         let streams = [stdout, stderr].map(|stream| (stream, Inbox::default()));
         let output = Output {
             streams: streams.into(),
@@ -78,7 +78,7 @@ impl Output {
                     Ok(_) => true,
                     Err(error) => error.kind() == io::ErrorKind::WouldBlock,
                 };
-                if (!open || inbox.len() > LONGEST_LINE)
+                if (!open || inbox.len() > MAX_LINE_BYTES)
                     && let Some(rest) = inbox.rest()
                 {
                     self.line(&rest);
@@ -92,9 +92,9 @@ impl Output {
         self.streams = streams;
     }
 
-    /// Logs a line of Kennel's own.
+    /// Logs a line of Kennel.
     pub(super) fn note(&self, words: &str) {
-        self.log.line(format!("{OWN_WORDS}{words}"));
+        self.log.line(format!("{KENNEL_PREFIX}{words}"));
     }
 
     /// The last lines, formatted to follow a sentence.
@@ -128,7 +128,7 @@ impl Output {
 
 /// The escape for a line of the server, if it needs one.
 fn escape_of(line: &str) -> &'static str {
-    match line.starts_with(OWN_WORDS) || line.starts_with(ESCAPE) {
+    match line.starts_with(KENNEL_PREFIX) || line.starts_with(ESCAPE) {
         true => "\\",
         false => "",
     }

@@ -9,9 +9,9 @@ use super::record::Record;
 use crate::listing::Entry;
 
 /// Maximum number of ancestors that are searched for a guard.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
-/// Which guarded server to replace.
+/// Selects the guarded server to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Takeover {
     /// One with the same command whose owner has exited and that has no client
@@ -37,7 +37,7 @@ pub(super) enum HolderState {
     },
 }
 
-/// What to do. If ports differ, the greatest decision counts.
+/// The decision about a port. If ports differ, the greatest decision counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Decision {
     /// Stop the incumbent, then start.
@@ -114,14 +114,14 @@ pub(super) fn inspect(
         holders.extend(
             guards
                 .into_iter()
-                .filter_map(|record| guarded(port, record, command_hash)),
+                .filter_map(|record| guarded_holder(port, record, command_hash)),
         );
     }
     Ok(holders)
 }
 
 /// The guarded server of this record as the holder of `port`; `None` if it has ended.
-fn guarded(port: u16, record: &Record, command_hash: &str) -> Option<Holder> {
+fn guarded_holder(port: u16, record: &Record, command_hash: &str) -> Option<Holder> {
     let entry = record.inspect()?;
     let connected = entry.guarded.as_ref().is_some_and(|it| it.connections > 0);
     let state = match record.command_hash == command_hash {
@@ -146,7 +146,7 @@ fn guard_of<'a>(process: &ProcessRef, living: &'a [Record]) -> Option<&'a Record
         identity.is_some_and(|identity| identity.same_process(process.identity()))
     };
     let mut ancestor = ProcessRef::parent_of(process).ok()?;
-    for _ in 0..DEPTH {
+    for _ in 0..MAX_DEPTH {
         let current = ancestor?;
         if let Some(record) = living.iter().find(|record| is(&current, record)) {
             return Some(record);

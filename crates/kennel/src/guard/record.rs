@@ -25,13 +25,13 @@ const GUARDS: &str = "guards";
 /// The file name of a guard's record.
 pub(crate) const RECORD: &str = "record.json";
 /// Number of ended servers whose records and logs are kept.
-const KEPT: usize = 8;
+const MAX_ENDED: usize = 8;
 
 /// A guarded server, as it was when it was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) entry: Entry,
-    /// A hash of command and directory: equal for two servers with the same ones.
+    /// A hash of command and directory: equal for servers with the same command and directory.
     #[serde(rename = "sameness")]
     pub(super) command_hash: String,
     /// The owner's identity.
@@ -51,7 +51,7 @@ pub(super) struct Record {
     pub(super) ended: Option<String>,
 }
 
-/// What `kennel ps` shows of a guarded server only.
+/// The fields of `kennel ps` that only a guarded server has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Guarded {
     /// The ports it listens on now.
@@ -140,7 +140,7 @@ impl RecordFile {
     }
 
     /// Whether other processes find the record: its directory was not removed or replaced.
-    pub(super) fn is_in_place(&self) -> bool {
+    pub(super) fn exists_at_path(&self) -> bool {
         self.dir.is_at_its_path()
     }
 
@@ -236,7 +236,7 @@ pub(crate) fn dirs_of(user: &RuntimeDir, word: &str) -> Vec<OsString> {
         .collect()
 }
 
-/// Where the output of a guarded server is.
+/// The location of a guarded server's output.
 #[derive(Debug)]
 pub(crate) enum OutputPlace {
     /// In the log in this directory.
@@ -245,7 +245,8 @@ pub(crate) enum OutputPlace {
     Terminal,
 }
 
-/// Where the output is of the guarded server with this name or key: of a running one, else of the last that ended.
+/// The location of the output of the guarded server with this name or key: the running one, otherwise the last that
+/// ended.
 pub(crate) fn output_of(word: &str) -> Result<Option<OutputPlace>, DirError> {
     let Some(user) = RuntimeDir::find_of_user()? else {
         return Ok(None);
@@ -283,7 +284,7 @@ fn make_room(user: &RuntimeDir) {
     let Ok(Some(guards)) = user.existing_subdir(GUARDS) else {
         return;
     };
-    for (dir, _) in ended.into_iter().skip(KEPT) {
+    for (dir, _) in ended.into_iter().skip(MAX_ENDED) {
         clear(&dir);
         if let Some(name) = dir.path().file_name() {
             let _ = guards.remove_subdir_if_empty(name);
@@ -355,12 +356,12 @@ mod tests {
         // With a boot id that never existed, so it has certainly ended.
         let gone = format!("{}:-:{:032x}:1:-", std::process::id(), 1);
         plant(&user, "1", &record(&format!("{rest}:1"), 0));
-        for place in 2..=(KEPT as u64 + 3) {
+        for place in 2..=(MAX_ENDED as u64 + 3) {
             plant(&user, &place.to_string(), &record(&gone, place));
         }
         make_room(&user);
         let names = user.subdir(GUARDS).unwrap().entries().unwrap();
-        assert_eq!(names.len(), KEPT + 1, "{names:?}");
+        assert_eq!(names.len(), MAX_ENDED + 1, "{names:?}");
         assert!(names.contains(&"1".into()), "{names:?}");
         assert!(!names.contains(&"2".into()), "the oldest that ended");
     }

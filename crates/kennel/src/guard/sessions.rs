@@ -19,7 +19,7 @@ use kennel_sys::tree;
 pub(super) const COUNT_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Counting takes at most this fraction of the time: watching must stay cheap, however many clients are connected.
-const PARTS: u32 = 150;
+const COUNTING_FRACTION: u32 = 150;
 
 /// How long the list of the server's sockets may be reused: a search of a tree that is just forking may miss one.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 /// them.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// The ports of one server, and who uses them.
+/// The ports of one server, and their connections.
 #[derive(Debug)]
 pub(super) struct Sessions {
     /// The ports given with `--port`; if none, all that the tree listens on.
@@ -36,11 +36,11 @@ pub(super) struct Sessions {
     /// All listeners at the last count, and which of them are the tree's.
     known: Vec<Listener>,
     ours: BTreeSet<u64>,
-    looked: Option<Instant>,
+    counted_at: Option<Instant>,
     /// Sockets of clients on this machine that were not the tree's, and when that was checked.
     other_sockets: BTreeSet<u64>,
-    asked: Option<Instant>,
-    /// When the tree's own connections were last the only ones.
+    checked_at: Option<Instant>,
+    /// When the tree had no connections but its own at the last time.
     only_own_connections: Option<Instant>,
     /// Without given ports: those that the tree was seen to listen on.
     seen: BTreeSet<u16>,
@@ -61,9 +61,9 @@ impl Sessions {
             named: named.to_vec(),
             known: Vec::new(),
             ours: BTreeSet::new(),
-            looked: None,
+            counted_at: None,
             other_sockets: BTreeSet::new(),
-            asked: None,
+            checked_at: None,
             only_own_connections: None,
             seen: BTreeSet::new(),
         }
@@ -73,10 +73,10 @@ impl Sessions {
     pub(super) fn listening(&mut self, warden: &ProcessRef) -> io::Result<BTreeSet<u16>> {
         let now = net::listeners()?;
         // Reading the descriptors of a process with a thousand connections is expensive; the list of listeners is not.
-        if !is_fresh(self.looked) || now != self.known {
+        if !is_recent(self.counted_at) || now != self.known {
             self.ours = ours(&now, &self.named, warden)?;
             self.known = now;
-            self.looked = Some(Instant::now());
+            self.counted_at = Some(Instant::now());
         }
         let of_ours = self.known.iter().filter(|it| self.ours.contains(&it.inode));
         let listening: BTreeSet<u16> = of_ours.map(|listener| listener.address.port()).collect();
@@ -116,7 +116,7 @@ impl Sessions {
         let closed = net::closed(&self.counted(&listening))?;
         let was_here = closed
             .iter()
-            .any(|it| it.ago <= since && self.is_reached(it.address, it.by_client));
+            .any(|it| it.age <= since && self.is_reached(it.address, it.by_client));
         Ok(match was_here {
             true => Connections::CameAndWent,
             false => Connections::NoClient,
@@ -147,7 +147,7 @@ impl Sessions {
             .collect();
         let elsewhere = accepted.iter().filter(|it| it.peer_inode.is_none()).count();
         let peers: BTreeSet<u64> = accepted.iter().filter_map(|it| it.peer_inode).collect();
-        let known = is_fresh(self.asked) && !self.other_sockets.is_disjoint(&peers);
+        let known = is_recent(self.checked_at) && !self.other_sockets.is_disjoint(&peers);
         if !all && (elsewhere > 0 || known) {
             self.only_own_connections = None;
             return Ok(1);
@@ -157,7 +157,7 @@ impl Sessions {
         }
         let tree = sockets_below(root)?;
         self.other_sockets = peers.difference(&tree).copied().collect();
-        self.asked = Some(Instant::now());
+        self.checked_at = Some(Instant::now());
         let is_outside = |it: &&Connection| it.peer_inode.is_none_or(|peer| !tree.contains(&peer));
         let held = left.iter().filter(|it| tree.contains(&it.inode));
         let outside = held.filter(is_outside).count() + self.other_sockets.len() + elsewhere;
@@ -180,16 +180,16 @@ impl Sessions {
     }
 }
 
-fn is_fresh(at: Option<Instant>) -> bool {
+fn is_recent(at: Option<Instant>) -> bool {
     at.is_some_and(|at| at.elapsed() <= REFRESH)
 }
 
-/// The time of the next count after one that took this long.
+/// When to count again, after a count that took this long.
 pub(super) fn next_count(took: Duration) -> Duration {
-    (took * PARTS).clamp(COUNT_INTERVAL, MAX_COUNT_INTERVAL)
+    (took * COUNTING_FRACTION).clamp(COUNT_INTERVAL, MAX_COUNT_INTERVAL)
 }
 
-/// Which listeners are sockets of the tree. If the tree hides its sockets, those at the given ports.
+/// The inodes of the tree's listeners. If the tree hides its sockets, the listeners at the given ports count.
 fn ours(listeners: &[Listener], named: &[u16], root: &ProcessRef) -> io::Result<BTreeSet<u64>> {
     let wanted: BTreeSet<u64> = listeners.iter().map(|listener| listener.inode).collect();
     let mut ours = BTreeSet::new();

@@ -67,7 +67,7 @@ fn dirs_for(args: &Args) -> Result<Option<RuntimeDirs>, Answer> {
         Ok(dirs) => Ok(Some(dirs)),
         Err(error) if args.detach => Err(Answer::failed(1, error.to_string())),
         Err(error) => {
-            crate::warn(&format!("without a runtime directory: {error}"));
+            crate::warn(&format!("the runtime directory cannot be used: {error}"));
             Ok(None)
         }
     }
@@ -84,8 +84,9 @@ pub(super) struct Start<'a> {
 
 impl<'a> Start<'a> {
     pub(super) fn new(args: &'a Args) -> Result<Start<'a>, Answer> {
-        let cwd = std::env::current_dir()
-            .map_err(|error| Answer::failed(1, format!("no working directory: {error}")))?;
+        let cwd = std::env::current_dir().map_err(|error| {
+            Answer::failed(1, format!("cannot find the working directory: {error}"))
+        })?;
         let dirs = dirs_for(args)?;
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let words: Vec<String> = args.command.iter().map(text).collect();
@@ -123,12 +124,12 @@ impl<'a> Start<'a> {
     /// runtime directory is removed meanwhile, they all use the next one.
     fn take_turns(&mut self) -> Result<Vec<Lock>, Answer> {
         for _ in 0..MAX_REMOVALS {
-            match self.turns() {
+            match self.lock_start() {
                 Err(_) if !self.has_dirs() => self.dirs = dirs_for(self.args)?,
                 turns => return turns,
             }
         }
-        self.turns()
+        self.lock_start()
     }
 
     fn has_dirs(&self) -> bool {
@@ -136,7 +137,7 @@ impl<'a> Start<'a> {
         dirs.is_none_or(|dirs| dirs.user.is_at_its_path())
     }
 
-    fn turns(&self) -> Result<Vec<Lock>, Answer> {
+    fn lock_start(&self) -> Result<Vec<Lock>, Answer> {
         let Some(dirs) = &self.dirs else {
             return Ok(Vec::new());
         };
@@ -204,7 +205,7 @@ impl<'a> Start<'a> {
         port::inspect(&self.args.ports, &living, &self.command_hash).map_err(|error| {
             Answer::failed(
                 1,
-                format!("cannot find out which process has the port: {error}"),
+                format!("cannot find the process that has the port: {error}"),
             )
         })
     }
@@ -274,8 +275,8 @@ impl<'a> Start<'a> {
                 // For `kennel purge`, which removes only what is declared; a failure is not fatal.
                 None => drop(store.declare(&self.name)),
                 Some(why) => crate::warn(&format!(
-                    "--state {} is held, but is not taken for the server's state, and `kennel purge` will keep it: \
-                     {why}; name a directory that holds nothing else",
+                    "--state {} is locked, but does not count as the server's state, so `kennel purge` will keep it: \
+                     {why}; give a directory that contains nothing else",
                     path.display()
                 )),
             }

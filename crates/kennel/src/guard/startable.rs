@@ -17,7 +17,7 @@ use crate::interpreter::{self, Language};
 use crate::search_path;
 
 /// Maximum time for a parser; after that, its answer is ignored.
-const PARSING: Duration = Duration::from_secs(10);
+const PARSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a command cannot be started, and a shell's exit code for that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,13 +37,13 @@ struct Script {
 
 /// Checks `command` as far as possible without starting it.
 pub(super) fn check(command: &[OsString]) -> Result<(), Unstartable> {
-    scripts(command)?.iter().try_for_each(parses)
+    scripts(command)?.iter().try_for_each(check_syntax)
 }
 
 fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
     let file = find(name)?;
-    let mut head = head_of(&file)?;
+    let mut head = read_head(&file)?;
     let mut interpreter: Option<PathBuf> = None;
     for _ in 0..interpreter::MAX_DEPTH {
         let Some(line) = interpreter::shebang(&head) else {
@@ -54,7 +54,7 @@ fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
             code: 126,
             words: format!("{}: bad interpreter: {}", file.display(), cause.words),
         })?;
-        head = head_of(&found)?;
+        head = read_head(&found)?;
         interpreter = Some(found);
     }
     if foreign_machine(&head) {
@@ -84,7 +84,7 @@ fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
 fn interpreter_of(line: &[OsString]) -> Result<&OsStr, Unstartable> {
     let found = interpreter::interpreter_of(line).ok_or_else(|| Unstartable {
         code: 126,
-        words: "no interpreter is named".to_owned(),
+        words: "the first line names no interpreter".to_owned(),
     });
     found.map(OsString::as_os_str)
 }
@@ -110,15 +110,16 @@ fn find(name: &OsStr) -> Result<PathBuf, Unstartable> {
     })
 }
 
-fn head_of(path: &Path) -> Result<Vec<u8>, Unstartable> {
+fn read_head(path: &Path) -> Result<Vec<u8>, Unstartable> {
     let unstartable = |words: String| Unstartable { code: 126, words };
-    match interpreter::head_of(path) {
+    match interpreter::read_head(path) {
         // It may be executable but not readable: nothing more can be checked.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(Vec::new()),
         Err(error) => Err(unstartable(format!("{}: {error}", path.display()))),
-        Ok(head) if head.is_empty() => {
-            Err(unstartable(format!("{}: an empty file", path.display())))
-        }
+        Ok(head) if head.is_empty() => Err(unstartable(format!(
+            "{}: the file is empty",
+            path.display()
+        ))),
         Ok(head) => Ok(head),
     }
 }
@@ -129,7 +130,7 @@ fn foreign_machine(head: &[u8]) -> bool {
         let elf = head.starts_with(b"\x7fELF") && head.len() >= 20;
         elf.then(|| [head[4], head[5], head[18], head[19]])
     };
-    let ours = head_of(&this_program()).ok();
+    let ours = read_head(&this_program()).ok();
     match (machine(head), ours.and_then(|head| machine(&head))) {
         // A 64-bit processor may run programs of its 32-bit variant.
         (Some(theirs), Some(ours)) => theirs[1..] != ours[1..] && theirs[0] == ours[0],
@@ -163,7 +164,7 @@ fn can_check(language: Language, script: &Path) -> bool {
     }
 }
 
-fn parses(script: &Script) -> Result<(), Unstartable> {
+fn check_syntax(script: &Script) -> Result<(), Unstartable> {
     let Script {
         language,
         program,
@@ -185,7 +186,7 @@ fn parses(script: &Script) -> Result<(), Unstartable> {
     let Ok(mut child) = asked.spawn() else {
         return Ok(());
     };
-    let in_time = ProcessRef::open(child.id()).and_then(|child| child.wait(Some(PARSING)));
+    let in_time = ProcessRef::open(child.id()).and_then(|child| child.wait(Some(PARSE_TIMEOUT)));
     if let Ok(false) = in_time {
         let _ = child.kill();
         let _ = child.wait();
@@ -229,7 +230,7 @@ mod tests {
             (vec!["no-such-command".into()], 127, "command not found"),
             (vec!["/no/such/command".into()], 127, "command not found"),
             (vec![plain.into()], 126, "not an executable file"),
-            (vec![script(&scope, "empty", "")], 126, "an empty file"),
+            (vec![script(&scope, "empty", "")], 126, "the file is empty"),
             (
                 vec![script(&scope, "lost", "#!/no/such/shell\n")],
                 126,

@@ -36,13 +36,13 @@ pub(super) const CAUGHT_SIGNALS: [Signal; 8] = [
     Signal::WINCH,
 ];
 
-/// Minimum time between two Ctrl-C that count as two: one often arrives twice.
+/// Minimum time between two Ctrl-C: one key press often arrives twice.
 const MIN_REPEAT: Duration = Duration::from_secs(1);
 /// How long to wait for a server to listen after its launcher exited.
 const LISTEN_AFTER_LAUNCHER: Duration = Duration::from_secs(2);
 /// First interval at which the guard checks whether the server listens: no event reports that (rule 10 names it).
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
-const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A guarded server, with everything that is held while it runs.
 pub(super) struct Watch {
@@ -70,7 +70,7 @@ pub(super) struct Watch {
 
     pub(super) server: Option<ProcessRef>,
     /// Signals that arrived before the server's pid was known; `None` once it is.
-    pub(super) early: Option<Vec<Signal>>,
+    pub(super) pending_signals: Option<Vec<Signal>>,
     pub(super) exit: Option<Exit>,
     pub(super) stage: Stage,
     /// Set while the guard waits for the server to listen.
@@ -129,7 +129,7 @@ impl Watch {
             self.take_next_step();
             if self.sleep().is_err() {
                 // Out of memory: pause rather than spin.
-                let _ = events::sleep(&[], &[], Some(LONGEST_INTERVAL));
+                let _ = events::sleep(&[], &[], Some(MAX_INTERVAL));
             }
         }
     }
@@ -146,7 +146,7 @@ impl Watch {
         // Once the warden ends it, neither owner nor connections matter.
         let life = match self.stage {
             Stage::Ladder => None,
-            _ => self.life.due_in(),
+            _ => self.life.time_left(),
         };
         let timeout = [stage, ports, life].into_iter().flatten().min();
         let mut sources: Vec<&dyn Waitable> = vec![&self.signals, &self.tree];
@@ -187,8 +187,8 @@ impl Watch {
             }
         } else if let Some(server) = &self.server {
             let _ = server.signal(signal);
-        } else if let Some(early) = &mut self.early {
-            early.push(signal);
+        } else if let Some(pending_signals) = &mut self.pending_signals {
+            pending_signals.push(signal);
         }
     }
 
@@ -205,7 +205,7 @@ impl Watch {
                 Ok(Some(Report::Started { pid, identity })) => {
                     let found = identity.and_then(|identity| ProcessRef::find(&identity).ok());
                     self.server = found.flatten();
-                    for signal in self.early.take().into_iter().flatten() {
+                    for signal in self.pending_signals.take().into_iter().flatten() {
                         self.forward(signal);
                     }
                     if let Some(Err(error)) = self.kept.as_mut().map(|kept| kept.started(pid)) {
@@ -265,13 +265,13 @@ impl Watch {
             return;
         }
         // It may listen before its pid is known here; the waiting process is told both.
-        let ready =
-            self.early.is_none() && self.sessions.ready(self.tree.warden()).unwrap_or(false);
+        let ready = self.pending_signals.is_none()
+            && self.sessions.ready(self.tree.warden()).unwrap_or(false);
         self.listened |= ready;
         if !ready && awaited.since.elapsed() < self.ready_timeout {
             self.awaited = Some(Await {
                 next: now + awaited.interval,
-                interval: (awaited.interval * 2).min(LONGEST_INTERVAL),
+                interval: (awaited.interval * 2).min(MAX_INTERVAL),
                 ..awaited
             });
             return;
@@ -285,7 +285,7 @@ impl Watch {
         if !self.answer_to.is_awaited() {
             return;
         }
-        let kept = self.kept.as_ref().filter(|kept| kept.is_in_place());
+        let kept = self.kept.as_ref().filter(|kept| kept.exists_at_path());
         let Some(entry) = kept.and_then(|kept| kept.record().inspect()) else {
             return self.not_recorded("the runtime directory was removed".to_owned());
         };
@@ -304,8 +304,8 @@ impl Watch {
         self.answer_to.tell(&answer);
     }
 
-    /// Ends a detached server that `ps` and `stop` could not find, and tells the waiting process once it is gone. In
-    /// the foreground it goes on: the process that started it can end it.
+    /// Ends a detached server that `ps` and `stop` could not find, and reports that to the waiting process. A server in
+    /// the foreground continues to run: the process that started it can end it.
     fn not_recorded(&mut self, why: String) {
         if self.answer_to.is_awaited() {
             self.unrecorded.get_or_insert(why);
@@ -325,18 +325,19 @@ impl Watch {
             self.life.owner_is_gone();
             self.log("the owner is gone: the server ends when no client is connected for --grace");
         }
-        let Some(looked) = self.life.looked else {
+        let Some(looked) = self.life.counted_at else {
             return;
         };
         // All pending events are handled before a deadline counts (rule 3).
-        if self.life.due_in().is_none_or(|left| left.is_zero()) {
+        if self.life.time_left().is_none_or(|left| left.is_zero()) {
             let since = looked.elapsed();
-            self.life.looked = Some(Instant::now());
+            self.life.counted_at = Some(Instant::now());
             // If connections cannot be counted, assume one.
             let before = thread_time();
             let seen = self.sessions.inspect(self.tree.warden(), since);
             self.life.interval = sessions::next_count(thread_time().saturating_sub(before));
-            self.life.saw(seen.unwrap_or(Connections::Connected));
+            self.life
+                .record_connections(seen.unwrap_or(Connections::Connected));
             let now = self.life.now();
             self.life.lifetime.advance(now);
         }
@@ -424,10 +425,10 @@ impl Watch {
         code
     }
 
-    /// The result once the tree is empty, if there is one to send.
+    /// The result to send once the tree is empty, if there is one.
     fn last_answer(&self, code: u8, why: &str, lost: Option<&str>) -> Option<Answer> {
         if let Some(why) = &self.unrecorded {
-            let what = match self.early {
+            let what = match self.pending_signals {
                 Some(_) => "was not started",
                 None => "was ended again",
             };
@@ -435,7 +436,7 @@ impl Watch {
         }
         if self.answer_to.is_awaited() {
             let tail = self.output.as_ref().map_or_else(String::new, Output::tail);
-            let words = format!("{} did not come to listen: {why}{tail}", self.name);
+            let words = format!("{} did not start to listen: {why}{tail}", self.name);
             return Some(Answer::failed(code.max(1), words));
         }
         match (lost, &self.answer_to) {

@@ -5,7 +5,7 @@
 //! taken for a credential only keeps two sessions apart; a credential that is taken for harmless lets one session act
 //! as the other. So in doubt it is a credential.
 
-use super::variables::{VOLATILE, is_like_one_of, matches};
+use super::variables::{VOLATILE, matches, matches_any};
 use crate::names::Names;
 
 /// Parts of a name whose value gives rights.
@@ -126,7 +126,7 @@ pub(crate) const NO_CREDENTIAL: &[&str] = &[
     "WINDSURF_CSRF_TOKEN",
 ];
 
-/// Names of settings within a value that give rights, in addition to those that would as the name of a variable.
+/// Settings within a value that give rights, in addition to those that would give rights as the name of a variable.
 pub(crate) const CREDENTIAL_SETTING: &[&str] =
     &["PWD", "SIG", "SIGNATURE", "X-AMZ-SIGNATURE", "CODE"];
 
@@ -141,7 +141,7 @@ const TOKENS: Names = Names(
 /// The prefix of a JSON web token.
 const JWT: &str = "eyJ";
 /// Minimum number of characters of a token.
-const SHORTEST_TOKEN: usize = 13;
+const MIN_TOKEN_LENGTH: usize = 13;
 
 /// Parts of addresses that give rights to everyone who knows them.
 const SECRET_ADDRESSES: Names = Names(
@@ -157,7 +157,7 @@ pub(crate) fn are_given_by(name: &[u8], value: &[u8]) -> bool {
 /// Whether the value of a variable gives rights, by its name. Every start of a session checks all names, so this
 /// allocates nothing.
 pub(crate) fn is_credential(name: &[u8]) -> bool {
-    let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
+    let begins_here = |at| matches_any(CREDENTIAL, &name[at..], begins_with);
     let is_credential = || {
         is_one_of(CREDENTIAL_NAME, name)
             || (0..name.len()).any(begins_here)
@@ -196,7 +196,7 @@ fn tokens() -> impl Iterator<Item = (&'static str, usize)> {
 fn has_token(value: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
     let runs = value.split(|byte| !is_part(byte));
-    let mut long = runs.filter(|run| run.len() >= SHORTEST_TOKEN);
+    let mut long = runs.filter(|run| run.len() >= MIN_TOKEN_LENGTH);
     long.any(|run| {
         tokens().any(|(prefix, length)| {
             let rest = run.strip_prefix(prefix.as_bytes());

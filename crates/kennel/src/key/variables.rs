@@ -1,4 +1,4 @@
-//! Which variables of a session's environment count for its key; the result is a plain list of names.
+//! Selects the variables of a session's environment that count for its key; the result is a plain list of names.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -236,9 +236,9 @@ pub(crate) const REGISTRY: &[&str] = &[
 ];
 
 /// Prefixes of the variables of Node's launchers, in upper case.
-const OF_NODE: &[&str] = &["NPM_", "PNPM_", "YARN_", "BUN_", "COREPACK_"];
+const NODE_PREFIXES: &[&str] = &["NPM_", "PNPM_", "YARN_", "BUN_", "COREPACK_"];
 /// Prefixes of the variables of Python's launchers.
-const OF_PYTHON: &[&str] = &["PIP_", "PIPX_", "UV_"];
+const PYTHON_PREFIXES: &[&str] = &["PIP_", "PIPX_", "UV_"];
 
 /// The ecosystem whose registries a launcher uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,10 +271,10 @@ impl Ecosystem {
     /// Whether only launchers of the other ecosystem read a variable of this name.
     fn ignores(self, name: &[u8]) -> bool {
         let of_others = match self {
-            Ecosystem::Node => OF_PYTHON,
-            Ecosystem::Python => OF_NODE,
+            Ecosystem::Node => PYTHON_PREFIXES,
+            Ecosystem::Python => NODE_PREFIXES,
         };
-        is_like_one_of(of_others, name, begins_with)
+        matches_any(of_others, name, begins_with)
     }
 }
 
@@ -289,7 +289,7 @@ pub(crate) struct VariableInput<'a> {
     pub(crate) known: Option<&'a [&'a str]>,
     /// Whether `--cwd` was given.
     pub(crate) cwd_given: bool,
-    /// The ecosystem whose registries count, if only one's do.
+    /// The ecosystem whose registries count, if only one ecosystem's registries do.
     pub(crate) ecosystem: Option<Ecosystem>,
 }
 
@@ -303,7 +303,7 @@ pub(crate) fn counted(what: VariableInput<'_>) -> Vec<OsString> {
     counted_or(what, |name, value| always.counts(name, value, what.env))
 }
 
-/// The names of the variables that `what` makes count, and of those for which `always_counts` says so.
+/// The names of the variables that count according to `what`, and of those for which `always_counts` is true.
 pub(crate) fn counted_or(
     what: VariableInput<'_>,
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
@@ -313,8 +313,8 @@ pub(crate) fn counted_or(
         match (what.env_key, what.known) {
             (Some(names), _) => names
                 .iter()
-                .any(|wanted| is_like(wanted.as_encoded_bytes(), bytes)),
-            _ if is_npms_own(name, value, what.env) => false,
+                .any(|wanted| matches_pattern(wanted.as_encoded_bytes(), bytes)),
+            _ if is_set_by_npm(name, value, what.env) => false,
             (None, Some(known)) => matches(known, bytes),
             (None, None) if bytes.starts_with(NPM_SETTINGS.as_bytes()) => matches(NODE, bytes),
             (None, None) => {
@@ -339,7 +339,7 @@ pub(crate) fn counted_or(
 pub(crate) struct Always<'a> {
     /// The names that count because the server is in the table.
     known: Option<Vec<&'a str>>,
-    /// The ecosystem whose registries count, if only one's do.
+    /// The ecosystem whose registries count, if only one ecosystem's registries do.
     ecosystem: Option<Ecosystem>,
 }
 
@@ -358,7 +358,7 @@ impl Always<'_> {
     pub(crate) fn counts(&self, name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
         let is_known = |known: &Vec<&str>| matches(known, name.as_encoded_bytes());
         rights::are_given_by(name.as_encoded_bytes(), value.as_encoded_bytes())
-            || (self.known.as_ref().is_some_and(is_known) && !is_npms_own(name, value, env))
+            || (self.known.as_ref().is_some_and(is_known) && !is_set_by_npm(name, value, env))
             || is_read_registry(name, value, env, self.ecosystem)
     }
 }
@@ -372,7 +372,7 @@ pub(crate) fn is_read_registry(
 ) -> bool {
     let bytes = name.as_encoded_bytes();
     let is_read = || !ecosystem.is_some_and(|its| its.ignores(bytes));
-    names_registry(bytes) && is_read() && !is_npms_own(name, value, env)
+    names_registry(bytes) && is_read() && !is_set_by_npm(name, value, env)
 }
 
 /// Whether a variable names a source of packages for a launcher.
@@ -381,9 +381,9 @@ pub(crate) fn names_registry(name: &[u8]) -> bool {
     is_one_of(REGISTRY, name) || words.any(|word| word.eq_ignore_ascii_case(b"REGISTRY"))
 }
 
-/// Whether npm itself set this variable for the programs it runs: the path of a configuration file that npm reads
-/// anyway. A session of an app that npm started shares with one of an app started otherwise.
-fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
+/// Whether npm set this variable for the programs it runs, to the path of a configuration file that npm reads anyway. So
+/// a session whose app was started by npm can share with other sessions.
+fn is_set_by_npm(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
     // If a variable is set twice, a program gets the last value.
     let of = |wanted: &str| env.iter().rev().find(|(name, _)| name == wanted);
     let in_home = |file: &str| {
@@ -416,24 +416,24 @@ fn is_coerced_locale(name: &[u8], value: &OsStr) -> bool {
 
 /// Whether a list has this name, or a prefix of it.
 pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
-    is_like_one_of(list, name, is_like)
+    matches_any(list, name, matches_pattern)
 }
 
-/// Whether a name matches one of a list. Every start of a session checks all variables against all lists, and most
-/// names differ in the first letter: so that is compared first.
-pub(crate) fn is_like_one_of(
+/// Whether a name matches a list. Every start of a session checks all variables against all lists, and most names differ
+/// in the first letter, so that is compared first.
+pub(crate) fn matches_any(
     list: &[&str],
     name: &[u8],
-    is_like: impl Fn(&[u8], &[u8]) -> bool,
+    matches: impl Fn(&[u8], &[u8]) -> bool,
 ) -> bool {
     let first = |name: &[u8]| name.first().map(u8::to_ascii_uppercase);
     let first_of_name = first(name);
     let mut entries = list.iter().map(|entry| entry.as_bytes());
-    entries.any(|entry| first(entry) == first_of_name && is_like(entry, name))
+    entries.any(|entry| first(entry) == first_of_name && matches(entry, name))
 }
 
 /// Whether a name equals `wanted`, or has its prefix if `wanted` ends in `*`.
-fn is_like(wanted: &[u8], name: &[u8]) -> bool {
+fn matches_pattern(wanted: &[u8], name: &[u8]) -> bool {
     match wanted {
         [prefix @ .., b'*'] => name.starts_with(prefix),
         _ => name == wanted,

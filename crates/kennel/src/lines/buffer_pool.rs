@@ -1,5 +1,5 @@
-//! Keeps the buffer of a long line for a short time: the response may be as long, and the kernel must clear new memory
-//! first, which takes longer than to read into it.
+//! Keeps the buffer of a long line for a short time. The response may be as long, and the kernel must clear new memory
+//! first, which takes longer than reading into it.
 //!
 //! At most one buffer per thread. It is freed if no long line needed it for [`MAX_POOLED_TIME`]: a client that sent a long
 //! line may request it back once that line was accepted.
@@ -15,7 +15,7 @@ thread_local! {
     static POOLED_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Pools a buffer. Frees the one that was pooled before.
+/// Pools a buffer. Frees the one pooled before.
 pub(crate) fn put(mut buffer: Vec<u8>) {
     buffer.clear();
     POOLED.set(Some(buffer));

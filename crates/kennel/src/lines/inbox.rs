@@ -10,7 +10,7 @@ use kennel_sys::io::{Handle, Input, Stream};
 use kennel_sys::memory;
 
 use super::buffer_pool;
-use super::too_long::{SkipReason, Skipped, SkippedLines, is_too_odd, max_odd_line};
+use super::too_long::{SkipReason, SkippedLine, SkippedLines, is_too_odd, max_odd_line};
 use super::{InboxSizes, ProgramSizes, SMALL_READ, TooLong, max_line, memory_of};
 
 /// Bytes of headroom before a long line, so that a longer id can be spliced in without moving the whole line.
@@ -31,10 +31,10 @@ pub(crate) struct Inbox<S = ProgramSizes> {
     /// Scan of a line that needs several reads.
     scan: Option<Box<Scan>>,
     /// The scanned line was taken.
-    scan_is_old: bool,
+    scan_is_stale: bool,
     /// A line that is too long; the rest of it is skipped.
-    skipped: Option<Box<Skipped>>,
-    /// Skipped lines that have ended and are not reported yet.
+    skipped: Option<Box<SkippedLine>>,
+    /// SkippedLine lines that have ended and are not reported yet.
     too_long: Vec<TooLong>,
     sizes: PhantomData<S>,
 }
@@ -58,7 +58,7 @@ impl Inbox {
         }
     }
 
-    /// What a newer build needs: the bytes that were not taken, and the lines that are being skipped.
+    /// The state for a newer build: the bytes that were not taken, and the lines that are being skipped.
     pub(crate) fn snapshot(&self) -> (&[u8], SkippedLines) {
         let Inbox {
             bytes,
@@ -70,7 +70,7 @@ impl Inbox {
             searched: _,
             headroom: _,
             scan: _,
-            scan_is_old: _,
+            scan_is_stale: _,
             sizes: _,
         } = self;
         let skipped = SkippedLines {
@@ -184,7 +184,7 @@ impl<S: InboxSizes> Inbox<S> {
         self.skip_line_for(SkipReason::NoRoom);
     }
 
-    /// Like [`skip_line`](Self::skip_line), for one client of many while memory is short: remembers little of the line.
+    /// Like [`skip_line`](Self::skip_line), for a client among many while memory is short: stores little of the line.
     pub(crate) fn skip_line_in_shortage(&mut self) {
         self.skip_line();
         if let Some(skipped) = &mut self.skipped {
@@ -200,13 +200,13 @@ impl<S: InboxSizes> Inbox<S> {
         match &mut self.skipped {
             Some(skipped) => skipped.feed(read),
             None => {
-                let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
-                self.skipped = Some(Box::new(Skipped::new(read, scan, why)));
+                let scan = self.scan.as_deref().filter(|_| !self.scan_is_stale);
+                self.skipped = Some(Box::new(SkippedLine::new(read, scan, why)));
             }
         }
         self.bytes = Vec::new();
         (self.last, self.taken, self.searched, self.headroom) = (0, 0, 0, 0);
-        (self.scan, self.scan_is_old) = (None, false);
+        (self.scan, self.scan_is_stale) = (None, false);
     }
 
     /// Whether the rest of an over-long line is still being skipped.
@@ -214,8 +214,8 @@ impl<S: InboxSizes> Inbox<S> {
         self.skipped.is_some()
     }
 
-    /// The next line that was too long: when it has ended, or, if `at_once`, as soon as its id is known. Call it whenever
-    /// there is no further line: more lines may follow.
+    /// Takes the next line that was too long, once it has ended or, if `at_once`, once its id is known. Call it after all
+    /// other complete lines are taken: more lines may follow.
     pub(crate) fn next_too_long(&mut self, at_once: bool) -> Option<TooLong> {
         if !self.too_long.is_empty() {
             return Some(self.too_long.remove(0));
@@ -254,7 +254,7 @@ impl<S: InboxSizes> Inbox<S> {
     /// Skips a complete line that is too long; `true` if it needs no report.
     fn skip_whole_line(&mut self, end: usize, why: SkipReason) -> bool {
         let scan = self.scan.take();
-        let skipped = Skipped::new(&self.bytes[self.taken..end], scan.as_deref(), why);
+        let skipped = SkippedLine::new(&self.bytes[self.taken..end], scan.as_deref(), why);
         self.skipped = Some(Box::new(skipped));
         self.taken = end + 1;
         (self.last, self.searched) = (self.taken, self.taken);
@@ -284,7 +284,7 @@ impl<S: InboxSizes> Inbox<S> {
 
     /// The next whole line, with its scan if it was scanned.
     pub(crate) fn next_message(&mut self) -> Option<Line<'_>> {
-        if std::mem::take(&mut self.scan_is_old) {
+        if std::mem::take(&mut self.scan_is_stale) {
             self.scan = None;
         }
         if self.skipped.is_some() && !self.skip() {
@@ -304,7 +304,7 @@ impl<S: InboxSizes> Inbox<S> {
             if is_short && !is_odd {
                 self.last = std::mem::replace(&mut self.taken, end + 1);
                 self.searched = end + 1;
-                self.scan_is_old = true;
+                self.scan_is_stale = true;
                 return Some(self.last_message());
             }
             let why = match is_short {
@@ -321,7 +321,7 @@ impl<S: InboxSizes> Inbox<S> {
     fn scan_unfinished(&mut self) {
         if self.len() >= S::CHUNK {
             let scan = self.scan.get_or_insert_default();
-            scan.look_at(&self.bytes[self.taken..]);
+            scan.scan(&self.bytes[self.taken..]);
         }
         if self.len() <= S::MIN_MAX_LINE {
             return;
@@ -340,7 +340,7 @@ impl<S: InboxSizes> Inbox<S> {
             return false;
         }
         let scan = self.scan.get_or_insert_default();
-        scan.look_at(&self.bytes[self.taken..end]);
+        scan.scan(&self.bytes[self.taken..end]);
         is_too_odd(length, Some(scan))
     }
 
@@ -353,7 +353,7 @@ impl<S: InboxSizes> Inbox<S> {
             all.bytes.pop();
             let scan = all.scan.unwrap_or_default();
             return Some(InputLine::Moved(
-                Owned::behind_room(all.bytes, all.headroom),
+                Owned::with_headroom(all.bytes, all.headroom),
                 scan,
             ));
         }
@@ -373,8 +373,8 @@ impl<S: InboxSizes> Inbox<S> {
         &self.bytes[self.last..self.taken]
     }
 
-    /// Moves the buffer of the line that was taken last out, with the start of the line in it; only of a long line that is
-    /// alone in the inbox.
+    /// Moves the buffer of the last taken line out, and returns it with the start of the line. Only for a long line that
+    /// is alone in the inbox.
     pub(crate) fn take_last(&mut self) -> Option<(Vec<u8>, usize)> {
         if !self.last_is_long_and_alone() {
             return None;
@@ -407,7 +407,7 @@ impl<S: InboxSizes> Inbox<S> {
 
     /// Whether the incomplete line is the beginning of a request or notification and lacks more than its newline.
     pub(crate) fn begins_a_call(&self) -> bool {
-        let scan = self.scan.as_ref().filter(|_| !self.scan_is_old);
+        let scan = self.scan.as_ref().filter(|_| !self.scan_is_stale);
         scan.is_some_and(|scan| scan.begins_a_call())
     }
 
@@ -488,7 +488,7 @@ impl<S: InboxSizes> Inbox<S> {
 }
 
 thread_local! {
-    /// Buffer of the inbox that became empty last, for the next one that reads.
+    /// The buffer of the last inbox that became empty, for the next inbox that reads.
     static THREAD_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     /// Whether buffers with an incomplete line retain no memory beside it.
     static RETAINS_NOTHING: Cell<bool> = const { Cell::new(false) };

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use kennel_core::hello::VOID;
+use kennel_core::hello::ABORT_BYTE;
 
-use super::{CHUNK, Inbox, MAX_RETAINED, give_back};
+use super::{CHUNK, Inbox, MAX_RETAINED, release_buffer};
 
 /// Lines queued for one receiver.
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ impl Outbox {
         self.has_control_lines
     }
 
-    /// Like [`push`](Self::push), for a receiver that does not know aborted lines: the line waits for the end of the one that
-    /// was sent in part. If more than [`CHUNK`] bytes wait so, that one is aborted after all.
+    /// Like [`push`](Self::push), for a receiver that does not know aborted lines: the line waits for the end of the
+    /// partly sent line. If more than [`CHUNK`] bytes wait, the partly sent line is aborted after all.
     pub(crate) fn push_after_partial_line(&mut self, line: &[u8]) {
         if self.ahead == 0 {
             return self.push(line);
@@ -92,12 +92,12 @@ impl Outbox {
         }
     }
 
-    /// Ends a line that was sent in part with [`VOID`], so that the receiver drops it.
+    /// Ends a line that was sent in part with [`ABORT_BYTE`], so that the receiver drops it.
     pub(crate) fn abort_partial_line(&mut self) {
         if std::mem::take(&mut self.ahead) > 0 {
             self.bytes_differ = true;
             self.has_control_lines = true;
-            self.bytes.extend_from_slice(&[VOID, b'\n']);
+            self.bytes.extend_from_slice(&[ABORT_BYTE, b'\n']);
             self.bytes.append(&mut self.after_partial);
         }
     }
@@ -163,7 +163,7 @@ impl Outbox {
     /// Drops the queued bytes.
     pub(crate) fn clear(&mut self) {
         if self.bytes.capacity() > MAX_RETAINED {
-            give_back(std::mem::take(&mut self.bytes));
+            release_buffer(std::mem::take(&mut self.bytes));
         }
         self.bytes.clear();
         self.sent = 0;

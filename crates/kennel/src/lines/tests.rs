@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kennel_core::message::{LONGEST_ID, Message};
+use kennel_core::message::{MAX_ID, Message};
 
 use kennel_core::engine::daemon::InputLine;
 
@@ -382,7 +382,7 @@ fn the_id_of_a_line_that_is_too_long_is_found_wherever_it_was_cut_and_kept_if_it
     let before = "x".repeat(CHUNK);
     let line = format!(r#"{{"a":"{before}","id":7,"params":"{long}"}}"#);
     assert_eq!(skipped_id(line, CHUNK + 1).as_deref(), Some(&b"7"[..]));
-    let before = "x".repeat(LONGEST_ID);
+    let before = "x".repeat(MAX_ID);
     let line = format!(r#"{{"id":"{before}","params":"{long}"}}"#);
     assert_eq!(skipped_id(line, 10), None);
 }

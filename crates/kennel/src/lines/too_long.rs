@@ -1,8 +1,8 @@
-//! Lines that are longer than allowed: what is remembered of them, and the error responses.
+//! Lines that are longer than allowed: their ids, and the error responses.
 
 use std::cell::Cell;
 
-use kennel_core::hello::VOID;
+use kennel_core::hello::ABORT_BYTE;
 use kennel_core::message::{Element, Outline, Scan, error_reply};
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,7 @@ impl TooLong {
                 format!(r#","limit":{limit}"#),
             ),
             SkipReason::NoRoom => (
-                format!("there is no memory for {what}, which is too long: {advice}"),
+                format!("out of memory for {what}, which is too long: {advice}"),
                 String::new(),
             ),
         };
@@ -137,7 +137,7 @@ impl TooLong {
                 "a line of {who} was longer than {limit} bytes, is a batch or not plain JSON, and was skipped"
             ),
             SkipReason::NoRoom => {
-                format!("a long line of {who} was skipped: there is no memory for it")
+                format!("a long line of {who} was skipped: out of memory")
             }
         }
     }
@@ -148,13 +148,13 @@ impl TooLong {
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct SkippedLines {
     /// The line whose end has not arrived.
-    pub(super) unfinished: Option<Box<Skipped>>,
+    pub(super) unfinished: Option<Box<SkippedLine>>,
     pub(super) ended: Vec<TooLong>,
 }
 
 /// A line that is being skipped, or was.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Skipped {
+pub(super) struct SkippedLine {
     outline: Outline,
     why: SkipReason,
     /// The last byte that arrived.
@@ -172,12 +172,12 @@ pub(super) struct Skipped {
 /// Maximum elements of a client's array that are remembered while memory is short.
 const MAX_REMEMBERED_ELEMENTS: usize = 64;
 
-impl Skipped {
-    /// A line that begins with these bytes, of which `scan` is known.
-    pub(super) fn new(begun: &[u8], scan: Option<&Scan>, why: SkipReason) -> Skipped {
+impl SkippedLine {
+    /// A line that begins with these bytes; `scan` is their scan state.
+    pub(super) fn new(begun: &[u8], scan: Option<&Scan>, why: SkipReason) -> SkippedLine {
         let known = scan.map(|scan| scan.outline(begun));
         let (outline, read) = known.unwrap_or_default();
-        let mut skipped = Skipped {
+        let mut skipped = SkippedLine {
             outline,
             why,
             last: None,
@@ -224,9 +224,9 @@ impl Skipped {
         self.is_reported.then(|| self.line(id, Vec::new()))
     }
 
-    /// The line at its end; `None` if it was reported before, or if its sender aborted it ([`VOID`]).
+    /// The line at its end; `None` if it was reported before, or if its sender aborted it ([`ABORT_BYTE`]).
     pub(super) fn finish(self) -> Option<TooLong> {
-        let is_void = self.last == Some(VOID);
+        let is_void = self.last == Some(ABORT_BYTE);
         (!self.is_reported && !is_void).then(|| {
             let elements = self.outline.clone().into_elements();
             self.line(self.outline.id(), elements)
@@ -251,7 +251,7 @@ mod tests {
     fn of_a_long_array_little_is_remembered_where_memory_is_short() {
         let element = br#"{"jsonrpc":"2.0","id":1,"method":"x"},"#;
         for (count, answers) in [(10, 10), (MAX_REMEMBERED_ELEMENTS + 1, 1)] {
-            let mut skipped = Skipped::new(b"[", None, SkipReason::NoRoom);
+            let mut skipped = SkippedLine::new(b"[", None, SkipReason::NoRoom);
             skipped.limit_elements();
             (0..count).for_each(|_| skipped.feed(element));
             skipped.feed(b"]");
@@ -260,8 +260,8 @@ mod tests {
         }
     }
 
-    fn begin(begun: &[u8]) -> Skipped {
-        Skipped::new(begun, None, SkipReason::Limit(max_line()))
+    fn begin(begun: &[u8]) -> SkippedLine {
+        SkippedLine::new(begun, None, SkipReason::Limit(max_line()))
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         assert!(line.is_answer && line.id.as_deref() == Some(b"\"last\""));
 
         let mut skipped = begin(br#"{"method":"x","params":"#);
-        skipped.feed(&[b'x', VOID]);
+        skipped.feed(&[b'x', ABORT_BYTE]);
         assert_eq!(skipped.finish(), None);
     }
 }

@@ -22,10 +22,10 @@ use crate::listing::{self, Ambiguous, Mode};
 use crate::purge::has_served;
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::name_of;
-use crate::stop::{nothing_called, which_one};
+use crate::stop::{list_ambiguous, not_found};
 use crate::{duration, terminal};
 use tail::Tail;
-use timeline::{LogFormat, LogLine, Since};
+use timeline::{FirstShown, LogFormat, LogLine};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -52,8 +52,8 @@ pub(crate) struct Log {
 /// Why a log cannot be shown.
 #[derive(Debug)]
 pub(crate) enum NoLog {
-    /// There is none, for this reason.
-    Because(&'static str),
+    /// The server has no log, for this reason.
+    NotAvailable(&'static str),
     Unknown,
     /// Several keys begin with the same letters.
     Ambiguous(Vec<KeyDir>),
@@ -63,12 +63,12 @@ pub(crate) enum NoLog {
 pub(crate) fn logs(args: &Args) -> ExitCode {
     crate::refused::warn_all();
     match find(&args.which) {
-        Ok(log) => shown(show(&log, args)),
-        Err(NoLog::Because(why)) => crate::fail(&format!("{} {why}", args.which)),
-        Err(NoLog::Unknown) => nothing_called(&args.which),
+        Ok(log) => exit_code(show(&log, args)),
+        Err(NoLog::NotAvailable(why)) => crate::fail(&format!("{} {why}", args.which)),
+        Err(NoLog::Unknown) => not_found(&args.which),
         Err(NoLog::Ambiguous(several)) => {
             let several = several.iter();
-            which_one(&args.which, several.map(|it| (it.key(), it.known())))
+            list_ambiguous(&args.which, several.map(|it| (it.key(), it.known())))
         }
         Err(NoLog::Failed(error)) => crate::fail(&error.to_string()),
     }
@@ -93,8 +93,8 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
             return Ok(Log { dir, format });
         }
         Some(OutputPlace::Terminal) => {
-            let why = "runs in the foreground: its output goes to where it was started";
-            return Err(NoLog::Because(why));
+            let why = "runs in the foreground: its output goes to the terminal or process that started it";
+            return Err(NoLog::NotAvailable(why));
         }
         None => {}
     }
@@ -123,7 +123,7 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
     let called = listing::called(&entries, word).unwrap_or_else(|Ambiguous(several)| several);
     if called.iter().any(|entry| entry.mode == Mode::Solo) {
         let why = "is a dedicated session: the stderr of its server goes to its app";
-        return Err(NoLog::Because(why));
+        return Err(NoLog::NotAvailable(why));
     }
     // Of an ended server only its log is left.
     let name = named.map_or(word.to_owned(), |named| name_of(&named.command));
@@ -165,7 +165,7 @@ impl Log {
     }
 }
 
-fn shown(shown: io::Result<()>) -> ExitCode {
+fn exit_code(shown: io::Result<()>) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         // The reader closed its end: it has seen enough.
@@ -178,7 +178,7 @@ fn show(log: &Log, args: &Args) -> io::Result<()> {
     let since = args
         .since
         .and_then(|ago| SystemTime::now().checked_sub(ago));
-    let mut since = since.map_or(Since::Ever, Since::at);
+    let mut since = since.map_or(FirstShown::FromStart, FirstShown::at);
     let colour = terminal::stdout_has_colour();
     let mut tail = Tail::of(&log.dir);
     let mut stdout = io::stdout().lock();
@@ -194,7 +194,7 @@ fn show(log: &Log, args: &Args) -> io::Result<()> {
         let left_out = tail.take_left_out();
         if left_out > 0 {
             crate::warn(&format!(
-                "{left_out} bytes of the log are not shown: it is longer than any that Kennel writes"
+                "{left_out} bytes of the log are not shown: it is longer than the logs that Kennel writes"
             ));
         }
         if !args.follow || !tail.wait(&stdout)? {

@@ -9,7 +9,7 @@ use kennel_sys::fs::{DirChanges, FileId};
 use kennel_sys::io::Waitable;
 use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
 
-use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
+use crate::daemon::{LOG, MAX_LOG_READ, OLDER_LOG};
 
 /// How often a log is read if the kernel does not report changes (the number of watches is limited).
 const READ_INTERVAL: Duration = Duration::from_millis(250);
@@ -26,7 +26,7 @@ pub(super) struct Tail {
     incomplete: Vec<u8>,
     /// Changes in the directory; `None` if the kernel does not report them.
     changes: Option<DirChanges>,
-    /// Number of bytes that were skipped: of a file only the last [`MOST_LOG`] are read at once.
+    /// Number of bytes that were skipped: of a file only the last [`MAX_LOG_READ`] are read at once.
     left_out: u64,
 }
 
@@ -116,9 +116,9 @@ impl Tail {
     /// Sleeps until there may be more lines; `false` if `output` has no reader any more.
     pub(super) fn wait(&self, output: &dyn Waitable) -> io::Result<bool> {
         let Some(changes) = &self.changes else {
-            return events::wait_while_read(output, &[], Some(READ_INTERVAL));
+            return events::wait_while_open(output, &[], Some(READ_INTERVAL));
         };
-        let is_read = events::wait_while_read(output, &[changes], None)?;
+        let is_read = events::wait_while_open(output, &[changes], None)?;
         // The next read finds out what changed.
         changes.clear();
         Ok(is_read)
@@ -139,12 +139,12 @@ fn is_same(one: &File, other: &File) -> bool {
     id(one) == id(other)
 }
 
-/// Reads a file to its end, but no more than the last [`MOST_LOG`] bytes; returns how many were skipped. Any process of
+/// Reads a file to its end, but no more than the last [`MAX_LOG_READ`] bytes; returns how many were skipped. Any process of
 /// the user can create a file that claims to have terabytes.
 fn read_end(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
     let position = file.stream_position()?;
     let length = file.metadata()?.len();
-    let left_out = length.saturating_sub(position).saturating_sub(MOST_LOG);
+    let left_out = length.saturating_sub(position).saturating_sub(MAX_LOG_READ);
     if left_out > 0 {
         // The line that was incomplete ends somewhere in the skipped part.
         into.truncate(
@@ -154,7 +154,7 @@ fn read_end(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
         );
         file.seek(SeekFrom::Start(position + left_out))?;
     }
-    file.take(MOST_LOG).read_to_end(into)?;
+    file.take(MAX_LOG_READ).read_to_end(into)?;
     Ok(left_out)
 }
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::daemon::stamp;
-use crate::guard::output::{ESCAPE, OWN_WORDS};
+use crate::guard::output::{ESCAPE, KENNEL_PREFIX};
 use crate::ps::words::printable;
 
 /// Length of the time at the beginning of every line.
@@ -24,7 +24,7 @@ pub(crate) enum LogSource {
     Server,
 }
 
-/// One line of a timeline.
+/// A line of a timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogLine {
     pub(crate) at: String,
@@ -43,7 +43,7 @@ impl LogFormat {
                 Some(words) => (LogSource::Server, words),
                 None => (LogSource::Kennel, rest),
             },
-            LogFormat::Guard => match rest.strip_prefix(OWN_WORDS) {
+            LogFormat::Guard => match rest.strip_prefix(KENNEL_PREFIX) {
                 Some(words) => (LogSource::Kennel, words),
                 None => (LogSource::Server, rest.strip_prefix(ESCAPE).unwrap_or(rest)),
             },
@@ -73,26 +73,26 @@ impl LogLine {
     }
 }
 
-/// Which line is the first that is shown.
+/// Selects the first line that is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Since {
-    Ever,
+pub(crate) enum FirstShown {
+    FromStart,
     /// The first line with this time or a later one.
     Stamp(String),
 }
 
-impl Since {
-    pub(crate) fn at(time: SystemTime) -> Since {
-        Since::Stamp(stamp(time))
+impl FirstShown {
+    pub(crate) fn at(time: SystemTime) -> FirstShown {
+        FirstShown::Stamp(stamp(time))
     }
 
-    /// Whether this line is shown; after the first one that is, all are.
+    /// Whether this line is shown. All lines after the first shown line are.
     pub(crate) fn is_shown(&mut self, line: &str) -> bool {
-        if let Since::Stamp(since) = self {
+        if let FirstShown::Stamp(since) = self {
             if stamp_of(line).is_none_or(|at| at < since.as_str()) {
                 return false;
             }
-            *self = Since::Ever;
+            *self = FirstShown::FromStart;
         }
         true
     }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_timeline_begins_with_the_first_line_that_is_young_enough() {
-        let mut since = Since::Stamp("2026-12-31T23:00:00.000Z".to_owned());
+        let mut since = FirstShown::Stamp("2026-12-31T23:00:00.000Z".to_owned());
         assert!(!since.is_shown("2026-12-31T22:59:59.999Z a"));
         assert!(!since.is_shown("what has no time belongs to what was before"));
         assert!(since.is_shown("2026-12-31T23:00:00.000Z b"));

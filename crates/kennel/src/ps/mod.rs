@@ -57,7 +57,7 @@ pub(crate) fn ps(args: &Args) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     for line in table::lines(&entries, style(args)) {
-        stdout::styled(&line);
+        stdout::print_styled(&line);
     }
     ExitCode::SUCCESS
 }
@@ -76,7 +76,7 @@ fn watch(args: &Args) -> ExitCode {
         let words = "--watch needs a terminal; `kennel ps --json` does not";
         return crate::fail_with(USAGE, words);
     }
-    let signals = match terminal::take_over("--watch", &[]) {
+    let signals = match terminal::set_up_terminal("--watch", &[]) {
         Ok(signals) => signals,
         Err(code) => return code,
     };
@@ -84,7 +84,7 @@ fn watch(args: &Args) -> ExitCode {
         Ok(screen) => screen,
         Err(error) => return crate::fail(&format!("cannot write to the terminal: {error}")),
     };
-    let watched = keep_showing(args, &signals, &mut screen);
+    let watched = refresh_until_stopped(args, &signals, &mut screen);
     // Shows the cursor again, and starts a new line for the shell's prompt.
     let _ = screen.write_all(b"\x1b[?25h\n");
     match watched {
@@ -93,7 +93,7 @@ fn watch(args: &Args) -> ExitCode {
     }
 }
 
-fn keep_showing(
+fn refresh_until_stopped(
     args: &Args,
     signals: &Signals,
     terminal: &mut TerminalWriter,
@@ -125,7 +125,7 @@ fn keep_showing(
                 Err(error) => return Err(format!("cannot show it: {error}")),
             }
         }
-        let is_read = events::wait_while_read(&io::stdout(), &[signals], Some(REFRESH_INTERVAL))
+        let is_read = events::wait_while_open(&io::stdout(), &[signals], Some(REFRESH_INTERVAL))
             .map_err(|error| format!("cannot wait: {error}"))?;
         if !is_read {
             return Ok(());

@@ -5,18 +5,18 @@ use unicode_width::UnicodeWidthStr as _;
 use super::words::{self, Health};
 use crate::listing::{Entry, Mode};
 
-const GAP: &str = "  ";
+const COLUMN_GAP: &str = "  ";
 /// Minimum width of a shortened column.
 const MIN_WIDTH: usize = 8;
 
-const HEADS: [&str; 8] = [
+const COLUMN_HEADERS: [&str; 8] = [
     "NAME", "STATE", "SRV", "CLIENTS", "MEMORY", "SAVED", "REQS", "AGE",
 ];
 const NAME: usize = 0;
 const STATE: usize = 1;
 const CLIENTS: usize = 3;
 /// Columns with numbers, which are aligned to the right.
-const TO_THE_RIGHT: [bool; 8] = [false, false, true, false, true, true, true, true];
+const RIGHT_ALIGNED: [bool; 8] = [false, false, true, false, true, true, true, true];
 
 /// How a table looks.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(super) fn lines(entries: &[Entry], style: TableStyle) -> Vec<String> {
     }
     let rows: Vec<[String; 8]> = entries.iter().map(|entry| row(entry, style.now)).collect();
     let widths = widths(&rows, style.columns);
-    let heads = HEADS.map(str::to_owned);
+    let heads = COLUMN_HEADERS.map(str::to_owned);
     let mut lines = vec![line(&heads, &widths, None)];
     for (entry, row) in entries.iter().zip(&rows) {
         let (_, health) = words::state(entry, style.now);
@@ -52,7 +52,7 @@ pub(super) fn lines(entries: &[Entry], style: TableStyle) -> Vec<String> {
         lines.extend(
             notes
                 .iter()
-                .map(|note| words::cut(&format!("  {note}"), room)),
+                .map(|note| words::truncate(&format!("  {note}"), room)),
         );
     }
     lines
@@ -64,8 +64,8 @@ fn row(entry: &Entry, now: u64) -> [String; 8] {
         words::state(entry, now).0,
         entry.servers.len().to_string(),
         words::clients(entry),
-        words::held(words::memory(entry)),
-        words::held(entry.saved_bytes),
+        words::format_memory(words::memory(entry)),
+        words::format_memory(entry.saved_bytes),
         words::requests(entry).map_or("-".to_owned(), words::count),
         words::age(entry.since, now),
     ]
@@ -74,13 +74,13 @@ fn row(entry: &Entry, now: u64) -> [String; 8] {
 /// The width of each column: that of its content. If the sum is too wide, clients and names are shortened, the wider
 /// one first.
 fn widths(rows: &[[String; 8]], columns: usize) -> [usize; 8] {
-    let mut widths = HEADS.map(str::len);
+    let mut widths = COLUMN_HEADERS.map(str::len);
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.width());
         }
     }
-    let gaps = GAP.len() * (HEADS.len() - 1);
+    let gaps = COLUMN_GAP.len() * (COLUMN_HEADERS.len() - 1);
     while widths.iter().sum::<usize>() + gaps > columns {
         let wider = match widths[CLIENTS] > widths[NAME] {
             true => CLIENTS,
@@ -97,8 +97,8 @@ fn widths(rows: &[[String; 8]], columns: usize) -> [usize; 8] {
 fn line(row: &[String; 8], widths: &[usize; 8], health: Option<Health>) -> String {
     let cells = (0..row.len()).map(|column| {
         let width = widths[column];
-        let cell = words::cut(&row[column], width);
-        let cell = match TO_THE_RIGHT[column] {
+        let cell = words::truncate(&row[column], width);
+        let cell = match RIGHT_ALIGNED[column] {
             true => words::pad_left(&cell, width),
             false => words::pad_right(&cell, width),
         };
@@ -107,13 +107,17 @@ fn line(row: &[String; 8], widths: &[usize; 8], health: Option<Health>) -> Strin
             _ => cell,
         }
     });
-    cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
+    cells
+        .collect::<Vec<_>>()
+        .join(COLUMN_GAP)
+        .trim_end()
+        .to_owned()
 }
 
 fn colour(health: Health) -> u8 {
     match health {
         Health::Good => 32,
-        Health::Quiet => 2,
+        Health::Inactive => 2,
         Health::Warning => 33,
     }
 }
@@ -139,7 +143,7 @@ fn details(entry: &Entry) -> Vec<String> {
         let clients = words::counted(state.clients, "client");
         let memory = words::bytes(server.rss_bytes.unwrap_or(0));
         let class = words::printable(&class.unwrap_or_default());
-        let took = state.latency_us.map(words::took);
+        let took = state.latency_us.map(words::format_latency);
         let took = took.map(|took| format!(", answers in {took}"));
         let took = took.unwrap_or_default();
         format!("server {}{class}: {clients}, {memory}{took}", state.pid)

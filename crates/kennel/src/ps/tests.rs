@@ -107,9 +107,9 @@ fn a_line_has_everything_and_fits_80_columns_however_long_the_names_are() {
 
 #[test]
 fn wide_characters_take_two_columns_and_the_next_column_stays_in_line() {
-    assert_eq!(words::cut("メモリ", 6), "メモリ");
-    assert_eq!(words::cut("メモリ", 5), "メモ…");
-    assert_eq!(words::cut("メモリ", 4), "メ…");
+    assert_eq!(words::truncate("メモリ", 6), "メモリ");
+    assert_eq!(words::truncate("メモリ", 5), "メモ…");
+    assert_eq!(words::truncate("メモリ", 4), "メ…");
     let lines = shown(
         &[entry("メモリ", &["app"]), entry("memory", &["app"])],
         80,

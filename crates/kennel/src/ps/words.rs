@@ -12,7 +12,7 @@ pub(crate) use kennel_sys::escape::{printable, printable_lines};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     Good,
-    Quiet,
+    Inactive,
     Warning,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn state(entry: &Entry, now: u64) -> (String, Health) {
         "serving" | "idle" | "idle, owner gone" if server_stopped => ("stopped", Health::Warning),
         "serving" if stale => ("stale", Health::Warning),
         "serving" if entry.mode == Mode::Shared && serverless => match entry.restarts {
-            0 => ("starting", Health::Quiet),
+            0 => ("starting", Health::Inactive),
             _ => ("restarting", Health::Warning),
         },
         "serving" => ("serving", Health::Good),
@@ -35,13 +35,13 @@ pub(crate) fn state(entry: &Entry, now: u64) -> (String, Health) {
                 Some(since) => format!("idle {}", age(since, now)),
                 None => "idle".to_owned(),
             };
-            return (word, Health::Quiet);
+            return (word, Health::Inactive);
         }
-        "hibernating" => ("hibernating", Health::Quiet),
+        "hibernating" => ("hibernating", Health::Inactive),
         "server down" | "server down, owner gone" => ("restarting", Health::Warning),
         "ended" | "ending" => ("ending", Health::Warning),
         other if other.contains("owner gone") => ("owner gone", Health::Warning),
-        other => return (printable(other), Health::Quiet),
+        other => return (printable(other), Health::Inactive),
     };
     (word.to_owned(), health)
 }
@@ -89,7 +89,7 @@ pub(crate) fn latency(entry: &Entry) -> Option<u64> {
 }
 
 /// Formats microseconds: `0.4ms`, `12ms`, `1.5s`, `240s`, `27h`. At most 6 characters.
-pub(crate) fn took(micros: u64) -> String {
+pub(crate) fn format_latency(micros: u64) -> String {
     let (millis, tenths) = (micros / 1_000, micros / 100 % 10);
     match millis {
         0..10 => format!("{millis}.{tenths}ms"),
@@ -123,7 +123,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// The same, with `-` for zero.
-pub(crate) fn held(held: u64) -> String {
+pub(crate) fn format_memory(held: u64) -> String {
     match held {
         0 => "-".to_owned(),
         held => bytes(held),
@@ -242,7 +242,7 @@ fn guard(entry: &Entry, guarded: &Guarded) -> String {
 }
 
 /// Shortens a text to this many columns of a terminal; ends with `…` if something is missing.
-pub(crate) fn cut(text: &str, width: usize) -> String {
+pub(crate) fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

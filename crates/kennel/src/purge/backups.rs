@@ -16,7 +16,7 @@ use crate::wrap::undo::Records;
 pub(super) struct Backups {
     pub(super) items: Vec<Item>,
     /// The configurations that still start servers through Kennel.
-    pointing: Vec<PathBuf>,
+    wrapping: Vec<PathBuf>,
     /// The files kept because of them.
     pub(super) kept: Vec<PathBuf>,
     /// Files in the directory of backups that are no backups.
@@ -35,16 +35,16 @@ impl Backups {
             return Backups::default();
         };
         let records = Records::of_user(&bases.home);
-        let pointing = pointing(&bases, &records);
+        let wrapping = wrapping_configurations(&bases, &records);
         let mut backups = Backups {
-            pointing,
+            wrapping,
             ..Backups::default()
         };
         if one_server {
             return backups;
         }
         match records.checked_dir() {
-            Ok(Some((_, dir))) => backups.look(&dir),
+            Ok(Some((_, dir))) => backups.collect(&dir),
             Ok(None) => {}
             Err(why) => backups.refusal = Some(why),
         }
@@ -52,12 +52,15 @@ impl Backups {
         backups
     }
 
-    fn look(&mut self, dir: &CheckedDir) {
+    fn collect(&mut self, dir: &CheckedDir) {
         for name in dir.names().unwrap_or_default() {
             let path = dir.path().join(&name);
-            match dir.own_file(&name).filter(|_| Records::wrote(&name)) {
+            match dir
+                .own_file(&name)
+                .filter(|_| Records::is_record_name(&name))
+            {
                 None => self.unrelated.push(path),
-                Some(_) if !self.pointing.is_empty() => self.kept.push(path),
+                Some(_) if !self.wrapping.is_empty() => self.kept.push(path),
                 Some(bytes) => {
                     self.items.push(Item {
                         group: "backups of configurations",
@@ -71,11 +74,11 @@ impl Backups {
     }
 
     /// Prints what else to do to remove Kennel completely.
-    pub(super) fn say(&self) {
-        if !self.pointing.is_empty() {
+    pub(super) fn print_hints(&self) {
+        if !self.wrapping.is_empty() {
             crate::warn(&format!(
                 "these still start their servers through kennel: {}; `kennel unwrap` restores them",
-                joined(&self.pointing)
+                joined(&self.wrapping)
             ));
         }
         if !self.kept.is_empty() {
@@ -86,7 +89,7 @@ impl Backups {
         }
         if !self.unrelated.is_empty() {
             crate::warn(&format!(
-                "these are not files of kennel, and stay: {}",
+                "not files of kennel, so not removed: {}",
                 joined(&self.unrelated)
             ));
         }
@@ -117,7 +120,7 @@ fn joined(paths: &[PathBuf]) -> String {
     paths.collect::<Vec<_>>().join(", ")
 }
 
-fn pointing(bases: &Bases, records: &Records) -> Vec<PathBuf> {
+fn wrapping_configurations(bases: &Bases, records: &Records) -> Vec<PathBuf> {
     let recorded = records
         .all()
         .into_iter()

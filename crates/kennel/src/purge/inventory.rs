@@ -10,7 +10,7 @@ use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::Serialize;
 
 use crate::checked_dir::CheckedDir;
-use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
+use crate::daemon::{LOG, MAX_LOG_READ, OLDER_LOG};
 use crate::guard::record as guards;
 use crate::key_dir::KeyDir;
 use crate::purge::names::{is_directory_of_kennel, is_file_of_kennel};
@@ -20,7 +20,7 @@ pub(super) const STORES: &str = "stores";
 /// Directories with a directory for each key or store, each with a lock.
 pub(super) const NESTED: &[&str] = &["daemons", "guards", STORES];
 /// Directories of files.
-pub(super) const FLAT: &[(&str, &str)] = &[
+pub(super) const FILE_DIRECTORIES: &[(&str, &str)] = &[
     ("solo", RUNTIME),
     ("starting", RUNTIME),
     ("trees", RUNTIME),
@@ -63,10 +63,10 @@ pub(super) struct Inventory {
     /// that is declared later.
     pub(super) states: BTreeMap<OsString, Item>,
     /// Declared states that are kept because they may contain more than state, with the reason.
-    pub(super) too_much: Vec<(PathBuf, String)>,
+    pub(super) too_broad: Vec<(PathBuf, String)>,
     /// Files in Kennel's directories that are not Kennel's.
     pub(super) unrelated: Vec<PathBuf>,
-    /// What to remove, by kind and name; everything if no name was given.
+    /// The files to remove, by kind and name; all files if no name was given.
     meant: Option<BTreeSet<(&'static str, OsString)>>,
 }
 
@@ -80,13 +80,13 @@ impl Inventory {
             return Ok(Inventory::default());
         };
         let mut inventory = Inventory {
-            meant: name.map(|name| meant_by(user, name)).transpose()?,
+            meant: name.map(|name| files_of_server(user, name)).transpose()?,
             ..Inventory::default()
         };
         for kind in NESTED {
             inventory.nested(user, kind)?;
         }
-        for (kind, group) in FLAT {
+        for (kind, group) in FILE_DIRECTORIES {
             inventory.flat(user, kind, group)?;
         }
         if inventory.is_everything() {
@@ -158,8 +158,8 @@ impl Inventory {
         if path.symlink_metadata().is_err() {
             return;
         }
-        if let Some(why) = more_than_state(&path).or_else(|| not_ours(&path)) {
-            return self.too_much.push((path, why));
+        if let Some(why) = more_than_state(&path).or_else(|| foreign_owner(&path)) {
+            return self.too_broad.push((path, why));
         }
         let state = Item {
             group: STATE,
@@ -183,7 +183,10 @@ impl Inventory {
 
     /// Adds directories of Kennel that sessions left empty.
     fn empty(&mut self, user: &RuntimeDir) -> Result<(), DirError> {
-        for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
+        for kind in NESTED
+            .iter()
+            .chain(FILE_DIRECTORIES.iter().map(|(kind, _)| kind))
+        {
             if let Ok(Some(dir)) = user.existing_subdir(kind)
                 && dir.entries()?.is_empty()
             {
@@ -227,7 +230,7 @@ fn size(path: &Path) -> u64 {
 }
 
 /// Why a state cannot be removed safely: it, or a directory above it, belongs to another user.
-fn not_ours(path: &Path) -> Option<String> {
+fn foreign_owner(path: &Path) -> Option<String> {
     let (parent, name) = (path.parent()?, path.file_name()?);
     match CheckedDir::open(parent) {
         Err(why) => Some(why),
@@ -242,7 +245,7 @@ fn not_ours(path: &Path) -> Option<String> {
 
 /// The files of the server called `name`. The name may be the first letters of a key only if no server is called so, as
 /// for `kennel logs`.
-fn meant_by(
+fn files_of_server(
     user: &RuntimeDir,
     name: &str,
 ) -> Result<BTreeSet<(&'static str, OsString)>, NoInventory> {
@@ -284,7 +287,7 @@ pub(crate) fn has_served(key_dir: &KeyDir, name: &str) -> bool {
     [LOG, OLDER_LOG].iter().any(|log| {
         let text = key_dir
             .dir()
-            .read_small(log, MOST_LOG as usize)
+            .read_small(log, MAX_LOG_READ as usize)
             .ok()
             .flatten();
         let text = text.unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::exit_code::{NOTHING_FOUND, USAGE};
 use crate::listing::{self, Entry};
 use crate::ps::words::printable;
 use crate::stdout::{self, print_line};
-use crate::stop::which_one;
+use crate::stop::list_ambiguous;
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item, NoInventory};
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 struct PurgeReport<'a> {
     items: Vec<&'a Item>,
     removed: bool,
-    /// Who uses the files, if anyone does: nothing is removed then.
+    /// The processes that use the files, if any: then nothing is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<String>,
     /// Files that stay: those of Kennel that are needed, declared paths that contain more than state, and files that
@@ -80,7 +80,7 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Err(NoInventory::Failed(error)) => return crate::fail(&error.to_string()),
         Err(NoInventory::Ambiguous(several)) => {
             let word = args.name.as_deref().unwrap_or_default();
-            return which_one(word, several.iter().map(|it| (it.key(), it.known())));
+            return list_ambiguous(word, several.iter().map(|it| (it.key(), it.known())));
         }
     };
     if let Err(refusal) = states::check_named(&args.with_state, &inventory) {
@@ -104,7 +104,7 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         let code = crate::fail_with(
             NOTHING_FOUND,
             &match &args.name {
-                None => "there are no files of kennel to remove".to_owned(),
+                None => "no files of kennel found".to_owned(),
                 Some(name) => format!(
                     "there are no files of a server called {name}; `kennel purge --dry-run` shows the keys"
                 ),
@@ -129,24 +129,24 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
     plan.print_json(removed.as_ref().is_ok_and(|removed| *removed));
     match (removed, &plan.in_use) {
         (Err(Failure::Refused(refusal)), _) => return refused(&refusal),
-        (Err(Failure::Partly(why)), _) => {
+        (Err(Failure::Partial(why)), _) => {
             return crate::fail(&format!("not everything was removed: {why}"));
         }
         (Ok(_), _) if args.json => {}
         (Ok(true), _) => print_line!("removed"),
         (Ok(false), None) => print_line!("nothing was removed"),
-        (Ok(false), Some(by)) => print_line!("nothing was removed, and nothing could be now: {by}"),
+        (Ok(false), Some(by)) => print_line!("nothing was removed; removal would fail now: {by}"),
     }
     ExitCode::SUCCESS
 }
 
-/// What to remove, and what prevents it.
+/// The files to remove, and the reasons that prevent it.
 struct Plan<'a> {
     items: Vec<&'a Item>,
     in_use: Option<String>,
     inventory: &'a Inventory,
     backups: &'a Backups,
-    /// Declared state that is kept because nobody approved its removal.
+    /// Declared state that is kept because no person approved its removal.
     spared: Vec<&'a PathBuf>,
     args: &'a Args,
 }
@@ -159,7 +159,7 @@ impl Plan<'_> {
             (_, true) => return Ok(true),
             _ => {}
         }
-        if !crate::wrap::ask("Remove all that is Kennel's own?")? {
+        if !crate::wrap::ask("Remove all of Kennel's own files?")? {
             return Ok(false);
         }
         let (states, named) = (&self.inventory.states, &self.args.with_state);
@@ -188,13 +188,13 @@ impl Plan<'_> {
             let approved: Vec<PathBuf> = approved.cloned().collect();
             removal::remove(user, self.inventory, &approved)?;
         }
-        self.backups.remove().map_err(Failure::Partly)
+        self.backups.remove().map_err(Failure::Partial)
     }
 
     /// Warns about everything that stays, with the reason.
     fn warn(&self) {
-        self.backups.say();
-        for (path, why) in &self.inventory.too_much {
+        self.backups.print_hints();
+        for (path, why) in &self.inventory.too_broad {
             crate::warn(&format!(
                 "{} was declared with --state, and is kept: {why}; remove the server's files yourself",
                 path.display()
@@ -209,7 +209,9 @@ impl Plan<'_> {
         }
         for path in &self.inventory.unrelated {
             let path = printable(&path.display().to_string());
-            crate::warn(&format!("{path} is not a file of kennel, and stays"));
+            crate::warn(&format!(
+                "{path} is not a file of kennel, so it is not removed"
+            ));
         }
     }
 
@@ -218,7 +220,7 @@ impl Plan<'_> {
         if !self.args.json {
             return;
         }
-        let declared = self.inventory.too_much.iter().map(|(path, _)| path);
+        let declared = self.inventory.too_broad.iter().map(|(path, _)| path);
         let unrelated = self.inventory.unrelated.iter();
         let report = PurgeReport {
             items: self.items.clone(),

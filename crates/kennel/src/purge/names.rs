@@ -28,12 +28,12 @@ use crate::key_dir::{DAEMON_LOCK, RECORD as DAEMON_RECORD, SPAWN_LOCK};
 /// Number of digits of a key, and of a daemon's generation.
 const KEY_DIGITS: usize = 16;
 /// Number of digits of a store's key, and of a tree's cookie.
-const LONG_DIGITS: usize = 32;
+const LONG_KEY_DIGITS: usize = 32;
 
 /// A pattern for names.
 #[derive(Debug, Clone, Copy)]
 enum NamePattern {
-    Exactly(&'static str),
+    Exact(&'static str),
     /// This many hex digits.
     Hex(usize),
     Pid,
@@ -60,7 +60,7 @@ fn directories(kind: &str) -> Option<NamePattern> {
     match kind {
         "daemons" => Some(NamePattern::Hex(KEY_DIGITS)),
         "guards" => Some(NamePattern::Pid),
-        STORES => Some(NamePattern::Hex(LONG_DIGITS)),
+        STORES => Some(NamePattern::Hex(LONG_KEY_DIGITS)),
         _ => None,
     }
 }
@@ -69,27 +69,27 @@ fn directories(kind: &str) -> Option<NamePattern> {
 fn files(kind: &str) -> &'static [(NamePattern, Creation)] {
     match kind {
         "daemons" => &[
-            (NamePattern::Exactly(SPAWN_LOCK), Creation::Direct),
-            (NamePattern::Exactly(DAEMON_LOCK), Creation::Direct),
-            (NamePattern::Exactly(DAEMON_RECORD), Creation::Atomic),
-            (NamePattern::Exactly(STATE), Creation::Atomic),
-            (NamePattern::Exactly(LOG), Creation::Direct),
-            (NamePattern::Exactly(OLDER_LOG), Creation::Direct),
+            (NamePattern::Exact(SPAWN_LOCK), Creation::Direct),
+            (NamePattern::Exact(DAEMON_LOCK), Creation::Direct),
+            (NamePattern::Exact(DAEMON_RECORD), Creation::Atomic),
+            (NamePattern::Exact(STATE), Creation::Atomic),
+            (NamePattern::Exact(LOG), Creation::Direct),
+            (NamePattern::Exact(OLDER_LOG), Creation::Direct),
             (NamePattern::Socket, Creation::Direct),
         ],
         "guards" => &[
-            (NamePattern::Exactly(GUARD_RECORD), Creation::Atomic),
-            (NamePattern::Exactly(LOG), Creation::Direct),
-            (NamePattern::Exactly(OLDER_LOG), Creation::Direct),
+            (NamePattern::Exact(GUARD_RECORD), Creation::Atomic),
+            (NamePattern::Exact(LOG), Creation::Direct),
+            (NamePattern::Exact(OLDER_LOG), Creation::Direct),
         ],
         STORES => &[
-            (NamePattern::Exactly("lock"), Creation::Direct),
-            (NamePattern::Exactly("declared"), Creation::Atomic),
+            (NamePattern::Exact("lock"), Creation::Direct),
+            (NamePattern::Exact("declared"), Creation::Atomic),
         ],
         "solo" => &[(NamePattern::Pid, Creation::Atomic)],
         "starting" => &[(NamePattern::Port, Creation::Direct)],
         "trees" => &[
-            (NamePattern::Hex(LONG_DIGITS), Creation::Dotted),
+            (NamePattern::Hex(LONG_KEY_DIGITS), Creation::Dotted),
             (NamePattern::Kept, Creation::Dotted),
         ],
         "eras" => &[(NamePattern::Hex(KEY_DIGITS), Creation::Atomic)],
@@ -135,7 +135,7 @@ fn pattern_of(kind: &str, name: &str) -> Option<NamePattern> {
 impl NamePattern {
     fn has(self, name: &str) -> bool {
         match self {
-            NamePattern::Exactly(exactly) => name == exactly,
+            NamePattern::Exact(exactly) => name == exactly,
             NamePattern::Hex(digits) => hex::is_text(name, digits),
             NamePattern::Pid => is_number::<u32>(name),
             NamePattern::Port => name.strip_prefix("port-").is_some_and(is_number::<u16>),

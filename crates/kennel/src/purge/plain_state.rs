@@ -19,7 +19,7 @@ const COMMON: Names = Names(
      .npm .password-store .pki .rustup .ssh .thunderbird .var .vscode",
 );
 /// Entries of a home, or of a copy of one: a directory with one of these contains more than a server's state.
-const SIGNS_OF_A_HOME: Names = Names("Desktop Documents Downloads .config .gnupg .local .ssh");
+const HOME_ENTRIES: Names = Names("Desktop Documents Downloads .config .gnupg .local .ssh");
 /// Variables that move the common directories of a home.
 const MOVED: Names = Names("XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME");
 /// Maximum number of entries that are searched for work trees, the nearest first.
@@ -49,7 +49,7 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
         return Some(format!("other programs use it ({})", common.display()));
     }
     let has = |name: &&str| path.join(name).symlink_metadata().is_ok();
-    if let Some(name) = SIGNS_OF_A_HOME.iter().find(has) {
+    if let Some(name) = HOME_ENTRIES.iter().find(has) {
         return Some(format!("it looks like a home directory: it has {name}"));
     }
     if std::env::current_dir().is_ok_and(|here| holds(&here)) {
@@ -77,7 +77,7 @@ fn in_a_work_tree(path: &Path) -> Option<String> {
         above.take_while(|dir| !home.as_ref().is_some_and(|home| home.starts_with(dir)));
     above.find_map(|dir| {
         let is_there = |name: &str| dir.join(name).symlink_metadata().is_ok();
-        let sign = sign_of_version_control(is_there)?;
+        let sign = version_control_entry(is_there)?;
         Some(format!(
             "it is in a work tree or repository: {} has {sign}",
             dir.display()
@@ -94,7 +94,7 @@ fn above_a_work_tree(path: &Path) -> Option<String> {
         let entries: Vec<_> = entries.take(left).collect();
         left -= entries.len();
         let is_there = |name: &str| entries.iter().any(|entry| entry.file_name() == name);
-        if let Some(sign) = sign_of_version_control(is_there) {
+        if let Some(sign) = version_control_entry(is_there) {
             return Some(match dir == path {
                 true => format!("it is a work tree or repository: it has {sign}"),
                 false => format!("it contains a work tree or repository ({})", dir.display()),
@@ -107,7 +107,7 @@ fn above_a_work_tree(path: &Path) -> Option<String> {
 }
 
 /// The entry that shows that a directory is a work tree, or a bare Git repository.
-fn sign_of_version_control(is_there: impl Fn(&str) -> bool) -> Option<&'static str> {
+fn version_control_entry(is_there: impl Fn(&str) -> bool) -> Option<&'static str> {
     let bare = ["HEAD", "objects", "refs"]
         .iter()
         .all(|name| is_there(name));
@@ -190,7 +190,7 @@ mod tests {
             let why = more_than_state(&scope.path(path)).expect(path);
             assert!(why.contains("a work tree or repository"), "{why}");
         }
-        for name in SIGNS_OF_A_HOME.iter() {
+        for name in HOME_ENTRIES.iter() {
             dir(&format!("copy{name}/{name}"));
             let why = more_than_state(&scope.path(format!("copy{name}"))).unwrap();
             assert!(why.contains(name), "{why}");

@@ -9,7 +9,7 @@ use kennel_sys::lock::{self, Lock, Mode};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree;
 
-use super::inventory::{FLAT, Inventory, Item, NESTED, STORES};
+use super::inventory::{FILE_DIRECTORIES, Inventory, Item, NESTED, STORES};
 use super::names::{is_directory_of_kennel, is_file_of_kennel, is_name_of_kennel};
 use super::plain_state::more_than_state;
 use crate::checked_dir::CheckedDir;
@@ -34,10 +34,10 @@ pub(super) enum Failure {
     /// Nothing was removed: a process is in the way.
     Refused(String),
     /// The other files may be gone.
-    Partly(String),
+    Partial(String),
 }
 
-/// Removes the files of the inventory. Of the states of servers, only `approved` ones.
+/// Removes the files of the inventory. Of the declared states, removes only those in `approved`.
 pub(super) fn remove(
     user: &RuntimeDir,
     inventory: &Inventory,
@@ -57,7 +57,7 @@ pub(super) fn remove(
         take_overlapping_locks(user, inventory, approved).map_err(Failure::Refused)?;
     let removed = clear(user, inventory, approved, locked);
     drop((seized, overlapping));
-    removed.map_err(Failure::Partly)
+    removed.map_err(Failure::Partial)
 }
 
 /// Records of trees are needed to find their processes again.
@@ -74,7 +74,7 @@ fn check_no_leftovers(user: &RuntimeDir) -> Result<(), String> {
             .map(|it| format!("{} (pid {})", printable(&it.command), it.identity.pid()))
             .collect();
         return Err(format!(
-            "services that outlived their server run: {}; `kennel stop --all` first",
+            "services that outlived their server are running: {}; run `kennel stop --all` first",
             services.join(", ")
         ));
     }
@@ -83,7 +83,7 @@ fn check_no_leftovers(user: &RuntimeDir) -> Result<(), String> {
         None => Ok(()),
         Some(Ok(left)) if left.is_empty() => Ok(()),
         Some(Ok(left)) => Err(format!(
-            "{} processes of killed servers are left; `kennel reap` first",
+            "{} processes of killed servers are still running; run `kennel reap` first",
             left.len()
         )),
         Some(Err(error)) => Err(error.to_string()),
@@ -168,7 +168,7 @@ fn take_overlapping_locks(
         if has_lock && (by_key || Declared::at(&own).is_some_and(near)) {
             let lock = Lock::acquire(&own, "lock", Mode::Exclusive);
             locks.push(lock.map_err(|error| {
-                format!("another server uses a state in it or around it: {error}")
+                format!("another server uses a state inside it or above it: {error}")
             })?);
         }
     }
@@ -210,10 +210,10 @@ fn remove_state(
     if !still || !there {
         let why = match still {
             true => {
-                "it, or a directory on the way to it, has become a link since it was declared; \
-                 look where it leads, and remove it yourself"
+                "it or a parent directory was replaced by a link since it was declared; \
+                 check its target and remove it yourself"
             }
-            false => "another state is declared in its place by now; try again",
+            false => "another state was declared in the meantime; try again",
         };
         return Err(format!("{} is kept: {why}", path.display()));
     }
@@ -262,7 +262,7 @@ fn clear(
         }
         parent.remove_subdir_if_empty(&name).map_err(message)?;
     }
-    for (kind, _) in FLAT {
+    for (kind, _) in FILE_DIRECTORIES {
         let Ok(Some(dir)) = user.existing_subdir(kind) else {
             continue;
         };
@@ -273,7 +273,10 @@ fn clear(
         }
     }
     if everything {
-        for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
+        for kind in NESTED
+            .iter()
+            .chain(FILE_DIRECTORIES.iter().map(|(kind, _)| kind))
+        {
             // An entry that is not Kennel's, such as a file or a link, stays.
             let _ = user.remove_subdir_if_empty(kind);
         }

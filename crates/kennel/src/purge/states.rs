@@ -11,13 +11,13 @@ use crate::ps::words::printable;
 /// Refuses a `--with-state` that is not a declared state.
 pub(super) fn check_named(named: &[PathBuf], inventory: &Inventory) -> Result<(), String> {
     for path in named {
-        if let Some((_, why)) = inventory.too_much.iter().find(|(kept, _)| kept == path) {
-            return Err(format!("--with-state {}: {why}", shown(path)));
+        if let Some((_, why)) = inventory.too_broad.iter().find(|(kept, _)| kept == path) {
+            return Err(format!("--with-state {}: {why}", display(path)));
         }
         if !inventory.states.values().any(|state| state.path == *path) {
             return Err(format!(
                 "--with-state {} is not a state that a server declared; `kennel purge --dry-run` lists their paths",
-                shown(path)
+                display(path)
             ));
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn approved<'a>(
         let goes = named.contains(&state.path)
             || ask(&format!(
                 "Remove {} too, with everything in it? A server declared it as its state.",
-                shown(&state.path)
+                display(&state.path)
             ))?;
         if goes {
             approved.insert(store.clone(), state);
@@ -44,7 +44,7 @@ pub(super) fn approved<'a>(
     Ok(approved)
 }
 
-fn shown(path: &Path) -> String {
+fn display(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
@@ -90,7 +90,7 @@ mod tests {
     fn a_path_that_is_no_declared_state_or_more_than_state_is_refused() {
         let mut inventory = Inventory::default();
         inventory.states = states();
-        inventory.too_much = vec![("/data/home".into(), "it is a home".to_owned())];
+        inventory.too_broad = vec![("/data/home".into(), "it is a home".to_owned())];
         let check = |path: &str| check_named(&[PathBuf::from(path)], &inventory);
         assert_eq!(check("/data/one"), Ok(()));
         assert!(check("/data/home").unwrap_err().contains("it is a home"));

@@ -8,15 +8,15 @@ const ERAS: &str = "eras";
 const MODERN: &[u8] = b"modern\n";
 const LEGACY: &[u8] = b"legacy\n";
 
-/// What earlier sessions of a key found out.
+/// Findings of earlier sessions with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct EraFindings {
     /// Whether the server speaks the stateless protocol; `None` if unknown.
     pub(crate) modern: Option<bool>,
 }
 
-/// What is remembered of `key`. Creates nothing; an unreadable file counts as unknown.
-pub(crate) fn recall(user: &RuntimeDir, key: &str) -> Remembered {
+/// The stored findings about `key`. Creates nothing; an unreadable file counts as unknown.
+pub(crate) fn load(user: &RuntimeDir, key: &str) -> EraFindings {
     let content = user
         .existing_subdir(ERAS)
         .and_then(|eras| eras.map_or(Ok(None), |eras| eras.read_small(key, MODERN.len())));
@@ -25,12 +25,12 @@ pub(crate) fn recall(user: &RuntimeDir, key: &str) -> Remembered {
         Some(LEGACY) => Some(false),
         _ => None,
     };
-    Remembered { modern }
+    EraFindings { modern }
 }
 
 /// Remembers, atomically (lesson 4), what the server of `key` speaks.
 pub(crate) fn remember(user: &RuntimeDir, key: &str, modern: bool) -> Result<(), DirError> {
-    if recall(user, key).modern == Some(modern) {
+    if load(user, key).modern == Some(modern) {
         return Ok(());
     }
     let content = if modern { MODERN } else { LEGACY };
@@ -56,17 +56,17 @@ mod tests {
         let (_scope, dir) = place();
         remember(&dir, "a", true).unwrap();
         remember(&dir, "b", false).unwrap();
-        assert_eq!(recall(&dir, "a").modern, Some(true));
-        assert_eq!(recall(&dir, "b").modern, Some(false));
-        assert_eq!(recall(&dir, "c").modern, None);
+        assert_eq!(load(&dir, "a").modern, Some(true));
+        assert_eq!(load(&dir, "b").modern, Some(false));
+        assert_eq!(load(&dir, "c").modern, None);
         remember(&dir, "a", false).unwrap();
-        assert_eq!(recall(&dir, "a").modern, Some(false));
+        assert_eq!(load(&dir, "a").modern, Some(false));
     }
 
     #[test]
     fn asking_creates_nothing_and_writing_leaves_one_file() {
         let (_scope, dir) = place();
-        assert_eq!(recall(&dir, "a"), Remembered::default());
+        assert_eq!(load(&dir, "a"), EraFindings::default());
         assert!(dir.entries().unwrap().is_empty());
         for _ in 0..3 {
             remember(&dir, "a", true).unwrap();
@@ -91,9 +91,9 @@ mod tests {
         let eras = dir.subdir(ERAS).unwrap();
         for content in ["", "modern", "modern\nmodern\n", "perhaps\n"] {
             eras.write_whole("a", content.as_bytes()).unwrap();
-            assert_eq!(recall(&dir, "a").modern, None, "{content:?}");
+            assert_eq!(load(&dir, "a").modern, None, "{content:?}");
         }
-        assert_eq!(recall(&dir, "../a").modern, None);
+        assert_eq!(load(&dir, "../a").modern, None);
         assert!(remember(&dir, "../a", true).is_err());
     }
 }

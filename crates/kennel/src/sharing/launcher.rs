@@ -10,9 +10,9 @@ use grammar::Grammar;
 pub(crate) use package::{Registry, is_installed, normalised};
 
 /// Maximum number of launchers before each other: `env`, `sh -c`, `uv run`, `python -m`.
-const DEPTH: usize = 5;
+const MAX_NESTING: usize = 5;
 
-/// What a command starts, as far as its words say.
+/// The program or package that a command starts, as far as its words show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Launched {
     /// A package of a registry.
@@ -58,21 +58,21 @@ pub(crate) fn name_of<W: AsRef<str>>(command: &[W]) -> String {
     }
 }
 
-/// What this command starts; `None` if its words do not say for certain.
+/// The program or package that this command starts; `None` if its words do not show it for certain.
 pub(crate) fn launched<W: AsRef<str>>(command: &[W]) -> Option<Launched> {
     let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-    launched_by(&words, DEPTH)
+    launched_by(&words, MAX_NESTING)
 }
 
 fn launched_by(words: &[&str], depth: usize) -> Option<Launched> {
     let (&program, rest) = words.split_first()?;
     let depth = depth.checked_sub(1)?;
     match base(program) {
-        "env" => launched_by(behind_env(rest)?, depth),
+        "env" => launched_by(skip_env(rest)?, depth),
         "sh" | "bash" | "dash" | "zsh" => {
             let line = shell_line(rest)?;
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            launched_by(behind_assignments(&words), depth)
+            launched_by(skip_assignments(&words), depth)
         }
         "npx" | "bunx" => npm_package(&grammar::NPX, rest),
         "npm" => npm_package(&grammar::NPX, after(rest, &["exec", "x"])?),
@@ -165,12 +165,12 @@ fn of_path(path: &str, otherwise: impl FnOnce(String) -> Launched) -> Launched {
     }
 }
 
-fn behind_env<'a, 'w>(words: &'a [&'w str]) -> Option<&'a [&'w str]> {
+fn skip_env<'a, 'w>(words: &'a [&'w str]) -> Option<&'a [&'w str]> {
     let line = grammar::ENV.read(words)?;
-    Some(behind_assignments(line.operands))
+    Some(skip_assignments(line.operands))
 }
 
-fn behind_assignments<'a, 'w>(words: &'a [&'w str]) -> &'a [&'w str] {
+fn skip_assignments<'a, 'w>(words: &'a [&'w str]) -> &'a [&'w str] {
     let is_assignment = |word: &&str| match word.split_once('=') {
         Some((name, _)) => {
             !name.is_empty() && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())

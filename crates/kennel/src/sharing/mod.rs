@@ -11,18 +11,18 @@ pub(crate) mod table;
 
 use std::ffi::OsString;
 
-pub(crate) use eras::Remembered;
+pub(crate) use eras::EraFindings;
 pub(crate) use servers_toml::{Named, ServersToml};
 
-/// The command that a session is about to start, and what is known of it.
+/// The command that a session is about to start, and facts about it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SharingInput<'a> {
     /// Program and arguments.
     pub(crate) command: &'a [OsString],
     /// The user's entries.
     pub(crate) config: &'a ServersToml,
-    /// What earlier sessions of the same key found out.
-    pub(crate) remembered: Remembered,
+    /// Findings of earlier sessions with the same key.
+    pub(crate) remembered: EraFindings,
 }
 
 /// The result of `auto`.
@@ -49,7 +49,7 @@ pub(crate) enum Placement {
     Solo,
 }
 
-/// Which sessions may share a server.
+/// Selects the sessions that may share a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Every session.
@@ -62,10 +62,10 @@ pub(crate) enum Rule {
     Never,
 }
 
-const AS_ASKED: &str = "--share says so";
-const AS_WRITTEN: &str = "servers.toml says so";
-const STATELESS: &str = "speaks the stateless protocol: its modern sessions share";
-const NOT_KNOWN: &str = "unknown server: dedicated";
+const BY_FLAG: &str = "set by --share";
+const BY_SERVERS_TOML: &str = "set in servers.toml";
+const STATELESS: &str = "supports the stateless protocol: its modern sessions share";
+const UNKNOWN_SERVER: &str = "unknown server: dedicated";
 
 /// Whether the sessions of this command may share a server.
 pub(crate) fn decide(what: &SharingInput<'_>) -> Decision {
@@ -79,7 +79,7 @@ pub(crate) fn decide(what: &SharingInput<'_>) -> Decision {
         .as_ref()
         .and_then(|launched| what.config.entry_for(launched));
     let written = entry.and_then(|entry| {
-        let why = entry.why.as_deref().unwrap_or(AS_WRITTEN);
+        let why = entry.why.as_deref().unwrap_or(BY_SERVERS_TOML);
         Some((entry.share?, why))
     });
     let known = || {
@@ -90,7 +90,7 @@ pub(crate) fn decide(what: &SharingInput<'_>) -> Decision {
         .or_else(known)
         .unwrap_or(match what.remembered.modern {
             Some(true) => (Rule::Modern, STATELESS),
-            Some(false) | None => (Rule::Never, NOT_KNOWN),
+            Some(false) | None => (Rule::Never, UNKNOWN_SERVER),
         });
     Decision {
         cache: entry.is_none_or(|entry| entry.cache),
@@ -101,7 +101,7 @@ pub(crate) fn decide(what: &SharingInput<'_>) -> Decision {
 impl Decision {
     /// The decision for a rule given on the command line.
     pub(crate) fn asked_for(rule: Rule) -> Decision {
-        Decision::by(rule, AS_ASKED)
+        Decision::by(rule, BY_FLAG)
     }
 
     fn by(rule: Rule, why: &str) -> Decision {
@@ -122,7 +122,7 @@ impl Decision {
     }
 
     /// The same decision, but no session shares.
-    pub(crate) fn dedicated_because(self, why: String) -> Decision {
+    pub(crate) fn make_dedicated(self, why: String) -> Decision {
         Decision {
             legacy: Placement::Solo,
             modern: Placement::Solo,
@@ -148,7 +148,7 @@ mod tests {
         decide(&SharingInput {
             command: &command,
             config: &config,
-            remembered: Remembered { modern },
+            remembered: EraFindings { modern },
         })
     }
 
@@ -183,16 +183,16 @@ mod tests {
             (BROWSER, "", None, (Solo, Solo), "browser"),
             (BROWSER, "", Some(true), (Solo, Solo), "browser"),
             // Unknown: only the era counts, and a legacy session never shares.
-            (UNKNOWN, "", None, (Solo, Solo), NOT_KNOWN),
-            (UNKNOWN, "", Some(false), (Solo, Solo), NOT_KNOWN),
+            (UNKNOWN, "", None, (Solo, Solo), UNKNOWN_SERVER),
+            (UNKNOWN, "", Some(false), (Solo, Solo), UNKNOWN_SERVER),
             (UNKNOWN, "", Some(true), (Solo, Shared), STATELESS),
             // The user's entry takes precedence over both.
-            (MEMORY, &never, Some(true), (Solo, Solo), AS_WRITTEN),
-            (BROWSER, &always, None, (Shared, Shared), AS_WRITTEN),
-            (UNKNOWN, &always, None, (Shared, Shared), AS_WRITTEN),
-            (UNKNOWN, &never, Some(true), (Solo, Solo), AS_WRITTEN),
-            (MEMORY, &modern, None, (Solo, Shared), AS_WRITTEN),
-            (UNKNOWN, &modern, None, (Solo, Shared), AS_WRITTEN),
+            (MEMORY, &never, Some(true), (Solo, Solo), BY_SERVERS_TOML),
+            (BROWSER, &always, None, (Shared, Shared), BY_SERVERS_TOML),
+            (UNKNOWN, &always, None, (Shared, Shared), BY_SERVERS_TOML),
+            (UNKNOWN, &never, Some(true), (Solo, Solo), BY_SERVERS_TOML),
+            (MEMORY, &modern, None, (Solo, Shared), BY_SERVERS_TOML),
+            (UNKNOWN, &modern, None, (Solo, Shared), BY_SERVERS_TOML),
         ] {
             let decision = decision(command, config, era);
             assert_eq!(

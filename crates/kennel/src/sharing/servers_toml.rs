@@ -70,7 +70,7 @@ pub(crate) struct Entry {
     /// The command, if the entry has a name and a command.
     pub(crate) named: Option<Named>,
     pub(crate) timers: Timings,
-    /// Which sessions may share it, if configured.
+    /// The sessions that may share it, if configured.
     pub(crate) share: Option<Rule>,
     /// Whether its lists may be answered from the cache.
     pub(crate) cache: bool,
@@ -130,7 +130,7 @@ impl ServersToml {
 
     /// The entry for this server.
     pub(crate) fn entry_for(&self, launched: &Launched) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.is_about(launched))
+        self.entries.iter().find(|entry| entry.matches(launched))
     }
 
     /// The server with this name.
@@ -200,7 +200,7 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Who else can write the file. A group with the user's own number has no other members.
+/// Other users who can write the file. A group with the user's own number has no other members.
 fn other_writers(facts: &FileFacts) -> Option<String> {
     let group = facts.group();
     let by_group = facts.is_writable_by_group() && group != UserId::current().number();
@@ -212,7 +212,7 @@ fn other_writers(facts: &FileFacts) -> Option<String> {
 }
 
 impl Entry {
-    fn is_about(&self, launched: &Launched) -> bool {
+    fn matches(&self, launched: &Launched) -> bool {
         if self.name.is_none() {
             let own = self
                 .named
@@ -226,7 +226,7 @@ impl Entry {
                 names,
                 program,
             } => {
-                let called = |name: &String| self.is(name) || self.is_spelled(name, *registry);
+                let called = |name: &String| self.is(name) || self.has_name(name, *registry);
                 names.iter().any(called) || program.as_ref().is_some_and(|name| self.is(name))
             }
             Launched::Module(module) => self.is(module),
@@ -240,7 +240,7 @@ impl Entry {
     }
 
     /// A name in Python's index has many spellings.
-    fn is_spelled(&self, name: &str, registry: Registry) -> bool {
+    fn has_name(&self, name: &str, registry: Registry) -> bool {
         let ours = self.name.as_deref().map(normalised);
         registry == Registry::PyPi && ours == Some(normalised(name))
     }

@@ -14,7 +14,7 @@ use crate::key::variables;
 use crate::names::Names;
 pub(crate) use rows::ROWS;
 
-/// What is known about one server.
+/// A server in the table.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// Its package, if it comes from a registry.
@@ -23,7 +23,7 @@ pub(crate) struct Row {
     pub(crate) programs: &'static [&'static str],
     /// The name of its module for `python -m`.
     pub(crate) module: Option<&'static str>,
-    /// Which sessions may share it.
+    /// The sessions that may share it.
     pub(crate) rule: Rule,
     /// The reason, in a few words for `kennel ps`.
     pub(crate) why: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
         expect(dead_code, reason = "for people: a test keeps the documentation to it")
     )]
     pub(crate) seen: &'static str,
-    /// What the reading found.
+    /// The result of the review of its source code.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for people: a test keeps the documentation to it")
@@ -46,7 +46,7 @@ pub(crate) struct Row {
 
 /// The row for what a command starts.
 pub(crate) fn row_of(launched: &Launched) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.is_about(launched))
+    ROWS.iter().find(|row| row.matches(launched))
 }
 
 /// The variables that count for a command's key, if it is in the table and any session shares it.
@@ -73,7 +73,7 @@ impl Row {
         )
     }
 
-    fn is_about(&self, launched: &Launched) -> bool {
+    fn matches(&self, launched: &Launched) -> bool {
         match launched {
             Launched::Package {
                 registry,

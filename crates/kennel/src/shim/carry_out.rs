@@ -131,7 +131,7 @@ impl Shim {
         };
         let mut wanted = sharing.wanted(suspect);
         if purpose != Purpose::Return {
-            wanted.greeting = self
+            wanted.handshake = self
                 .engine
                 .session()
                 .handshake_request()
@@ -141,7 +141,7 @@ impl Shim {
         // answered first.
         let starter = &mut self.starter;
         match election::elect(wanted, || record_ancestors(starter)) {
-            Ok(Elected::AtOnce(outcome)) => self.handle_outcome(outcome),
+            Ok(Elected::Immediate(outcome)) => self.handle_outcome(outcome),
             Ok(Elected::Pending(pending)) => self.await_election(pending),
             Err(error) => self.handle_outcome(Outcome::Solo {
                 why: format!("cannot start the election thread: {error}"),

@@ -12,7 +12,7 @@ use super::daemon_conn::DaemonConn;
 use super::event_source::EventSource;
 use super::input::handle_too_long_line;
 use super::{MAX_QUEUED_BYTES, Shim};
-use crate::election::{Greeted, Outcome, Pending};
+use crate::election::{Outcome, Pending, SentHandshake};
 
 /// An election that runs in a thread.
 #[derive(Debug)]
@@ -52,12 +52,12 @@ impl Shim {
                 ..
             } => {
                 let mut conn = Box::new(DaemonConn::new(&self.reactor, socket, daemon));
-                let greeting = greeted.map(|Greeted { line, unsaid }| {
-                    conn.to.push_rest(&unsaid);
+                let handshake = greeted.map(|SentHandshake { line, unsent }| {
+                    conn.to.push_rest(&unsent);
                     line
                 });
                 self.new_conn = Some(conn);
-                Elected::Connected { greeting }
+                Elected::Connected { handshake }
             }
         };
         self.engine.handle(Event::Elected(elected), self.now);

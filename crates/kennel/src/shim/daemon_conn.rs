@@ -149,7 +149,7 @@ impl DaemonConn {
 
     /// The activity of the daemon's process, if it can be read.
     pub(super) fn daemon_work(&self) -> Option<Activity> {
-        self.daemon.as_ref().and_then(stuck::work_of)
+        self.daemon.as_ref().and_then(stuck::activity_of)
     }
 }
 

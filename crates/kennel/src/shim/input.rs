@@ -160,7 +160,7 @@ impl Shim {
 
     /// Sends the beginning of a long line, if it will be forwarded when it has ended.
     fn send_ahead(&mut self) {
-        if !self.engine.session().forwards() {
+        if !self.engine.session().can_forward() {
             return;
         }
         if let Some(conn) = &mut self.conn {
@@ -260,7 +260,8 @@ impl Shim {
         {
             server.close_stdin();
             let unread = server.unread_bytes();
-            self.engine.handle(Event::StopAsked { unread }, self.now);
+            self.engine
+                .handle(Event::StopRequested { unread }, self.now);
             self.carry_out();
         }
     }

@@ -53,7 +53,7 @@ use server::Server;
 pub(crate) use server::SessionSpec;
 use stderr::StderrQueue;
 
-use crate::election::{FormerKey, Policy, Wanted};
+use crate::election::{ElectionRequest, FormerKey, Policy};
 use crate::lines::{self, Inbox, Outbox, buffer_pool};
 use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
@@ -67,7 +67,7 @@ type StarterExits = Vec<Source<Exit<Arc<ProcessRef>>>>;
 /// The process that started this one, as found at the start of `main`.
 pub(crate) type FoundStarter = io::Result<Starter>;
 
-/// What a shim needs to be a daemon's client.
+/// The settings for a daemon's client.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) key: String,
@@ -88,15 +88,15 @@ impl Sharing {
         }
     }
 
-    fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
-        Wanted {
+    fn wanted(&self, suspect: Option<ProcessRef>) -> ElectionRequest {
+        ElectionRequest {
             key: self.key.clone(),
             former: Arc::clone(&self.former),
             hello: Arc::clone(&self.hello),
             policy: self.policy,
             start_timeout: self.start_timeout,
             suspect,
-            greeting: None,
+            handshake: None,
         }
     }
 }
@@ -232,8 +232,9 @@ struct Shim {
     stderr: Source<Output>,
     from_app: Inbox,
     to_app: Outbox,
-    /// Bytes read from the daemon while the output queue for the app was full, less the bytes that the app took since. The
-    /// daemon is read as slowly as the app reads, not in rare large reads: it would take the client for one that does not read.
+    /// Bytes read from the daemon while the output queue for the app was full, minus the bytes that the app read since.
+    /// The daemon's output is read as slowly as the app reads it: rare large reads would make the daemon take this client
+    /// for one that does not read.
     read_ahead: usize,
     to_stderr: StderrQueue,
 

@@ -32,9 +32,9 @@ pub(crate) struct SessionSpec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
-    /// Which detached services outlive the server.
+    /// The detached services that outlive the server.
     pub(crate) detached: Detached,
-    /// Which requests are replayed to the next server.
+    /// The requests that are replayed to the next server.
     pub(crate) replay: Replay,
     /// Whether to replace a server whose files changed.
     pub(crate) replace: bool,
@@ -241,7 +241,7 @@ impl Server {
     pub(crate) fn close_stdin(&mut self) {
         if let Some(stdin) = self.stdin.take() {
             // The bytes sent ahead are not a complete line yet.
-            self.discarded += bytes_left_in(&stdin).saturating_sub(self.to.ahead());
+            self.discarded += unread_bytes_of(&stdin).saturating_sub(self.to.ahead());
         }
         self.discard_queued();
     }
@@ -350,7 +350,7 @@ impl Server {
 
 /// Number of bytes in a pipe that has no reader any more; 0 while it has one. A process that ends closes its stdout before
 /// its stdin, and on a busy machine not at the same moment.
-fn bytes_left_in(pipe: &Source<PipeWriter>) -> usize {
+fn unread_bytes_of(pipe: &Source<PipeWriter>) -> usize {
     const MAX_WAIT: Duration = Duration::from_millis(200);
     match reader_is_gone_within(pipe, MAX_WAIT) {
         true => unread_bytes(pipe),

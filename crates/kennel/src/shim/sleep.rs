@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use kennel_sys::io::{Interest, Wait};
-use kennel_sys::process::{ProcessRef, SWEEP};
+use kennel_sys::process::{POLL_INTERVAL, ProcessRef};
 use kennel_sys::starter::Starter;
 
 use super::event_source::EventSource;
@@ -107,7 +107,7 @@ impl Shim {
                 .map(|at| self.instant(at)),
             self.election.as_ref().map(|it| it.pending.overdue_at()),
             buffer_pool::due(),
-            self.needs_polling().then(|| Instant::now() + SWEEP),
+            self.needs_polling().then(|| Instant::now() + POLL_INTERVAL),
         ];
         moments.into_iter().flatten().min()
     }

@@ -13,7 +13,7 @@ pub(super) struct StderrQueue {
     /// Number of written bytes of the first line.
     written: usize,
     bytes: usize,
-    /// Number of lines dropped since the last one that was written.
+    /// Number of lines dropped since the last written line.
     dropped: usize,
 }
 

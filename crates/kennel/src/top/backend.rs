@@ -25,7 +25,7 @@ struct CellStyle {
     modifier: Modifier,
 }
 
-const PLAIN: CellStyle = CellStyle {
+const DEFAULT_STYLE: CellStyle = CellStyle {
     colour: Color::Reset,
     modifier: Modifier::empty(),
 };
@@ -71,7 +71,7 @@ impl<W: Write> Backend for Ansi<W> {
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
-        let mut style = PLAIN;
+        let mut style = DEFAULT_STYLE;
         let mut next = None;
         for (x, y, cell) in content {
             if next != Some((x, y)) {
@@ -89,8 +89,8 @@ impl<W: Write> Backend for Ansi<W> {
             self.out.write_all(cell.symbol().as_bytes())?;
         }
         match style {
-            PLAIN => Ok(()),
-            _ => PLAIN.write(&mut self.out),
+            DEFAULT_STYLE => Ok(()),
+            _ => DEFAULT_STYLE.write(&mut self.out),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::listing::Entry;
 use crate::ps::words;
 
 /// Maximum number of samples that are kept.
-const KEPT: usize = 120;
+const MAX_SAMPLES: usize = 120;
 
 /// The samples of one entry.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ pub(super) fn rate(before: &BTreeMap<u32, u64>, now: &BTreeMap<u32, u64>, passed
 }
 
 fn push(into: &mut VecDeque<u64>, value: u64) {
-    if into.len() == KEPT {
+    if into.len() == MAX_SAMPLES {
         into.pop_front();
     }
     into.push_back(value);

@@ -17,7 +17,7 @@ pub(super) enum Key {
 }
 
 /// Maximum length of an escape sequence.
-const LONGEST_SEQUENCE: usize = 32;
+const MAX_SEQUENCE: usize = 32;
 
 /// Turns bytes into keys; a sequence may arrive in several reads.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl KeyParser {
                     at += length;
                 }
                 Parsed::Unknown(length) => at += length,
-                Parsed::Incomplete if last || self.pending.len() - at > LONGEST_SEQUENCE => {
+                Parsed::Incomplete if last || self.pending.len() - at > MAX_SEQUENCE => {
                     keys.extend((self.pending[at] == 0x1b).then_some(Key::Esc));
                     at += 1;
                 }
@@ -192,7 +192,7 @@ mod tests {
         parser.feed(b"\x1b[");
         for _ in 0..1000 {
             parser.feed(b"1;");
-            assert!(parser.pending.len() <= 2 * LONGEST_SEQUENCE);
+            assert!(parser.pending.len() <= 2 * MAX_SEQUENCE);
         }
         parser.finish();
         assert_eq!(parser.feed(b"q"), [Key::Char('q')]);

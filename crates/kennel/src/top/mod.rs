@@ -52,7 +52,7 @@ pub(crate) fn top(args: Args) -> ExitCode {
         let words = "top needs a terminal; `kennel ps` and `kennel ps --json` do not";
         return crate::fail_with(USAGE, words);
     }
-    let signals = match terminal::take_over("top", &[Signal::TSTP]) {
+    let signals = match terminal::set_up_terminal("top", &[Signal::TSTP]) {
         Ok(signals) => signals,
         Err(code) => return code,
     };
@@ -103,7 +103,7 @@ fn run(
                 _ => return Ok(Some(signal)),
             }
         }
-        let Some(keys) = typed(&mut parser, input)? else {
+        let Some(keys) = read_keys(&mut parser, input)? else {
             return Ok(Some(Signal::HUP));
         };
         for key in keys {
@@ -118,7 +118,7 @@ fn run(
 }
 
 /// The keys that were typed since; `None` if the terminal is gone.
-fn typed(parser: &mut KeyParser, input: &TerminalReader) -> io::Result<Option<Vec<Key>>> {
+fn read_keys(parser: &mut KeyParser, input: &TerminalReader) -> io::Result<Option<Vec<Key>>> {
     let mut bytes = [0; 1024];
     Ok(match input.read(&mut bytes)? {
         Input::Bytes(read) => Some(parser.feed(&bytes[..read])),
@@ -142,7 +142,7 @@ fn read_selected_log(model: &mut Model) {
     match logs::find(&key).map(|log| logs::last(&log, LINES)) {
         Ok(Ok(lines)) => model.set_log(lines, None),
         Ok(Err(_)) => model.set_log(Vec::new(), Some("has a log that cannot be read")),
-        Err(NoLog::Because(why)) => model.set_log(Vec::new(), Some(why)),
+        Err(NoLog::NotAvailable(why)) => model.set_log(Vec::new(), Some(why)),
         Err(NoLog::Unknown | NoLog::Ambiguous(_) | NoLog::Failed(_)) => {
             model.set_log(Vec::new(), Some("has no log"));
         }

@@ -118,8 +118,8 @@ impl Model {
     }
 
     /// The entries that pass the filter, sorted.
-    pub(super) fn shown(&self) -> Vec<&Entry> {
-        let passing = |entry: &&Entry| passes(entry, &self.filter);
+    pub(super) fn visible_entries(&self) -> Vec<&Entry> {
+        let passing = |entry: &&Entry| matches_filter(entry, &self.filter);
         let mut shown: Vec<&Entry> = self.entries.iter().filter(passing).collect();
         // A stable sort: equal entries stay ordered by age.
         match self.sort {
@@ -138,12 +138,16 @@ impl Model {
 
     pub(super) fn selected(&self) -> Option<&Entry> {
         let key = self.selected.as_deref()?;
-        self.shown().into_iter().find(|entry| entry.key == key)
+        self.visible_entries()
+            .into_iter()
+            .find(|entry| entry.key == key)
     }
 
     pub(super) fn index_of_selected(&self) -> Option<usize> {
         let key = self.selected.as_deref()?;
-        self.shown().iter().position(|entry| entry.key == key)
+        self.visible_entries()
+            .iter()
+            .position(|entry| entry.key == key)
     }
 
     pub(super) fn key(&mut self, key: Key) -> Action {
@@ -153,7 +157,7 @@ impl Model {
         self.message = None;
         match self.mode {
             Mode::Browse => self.browse(key),
-            Mode::Filter => self.type_filter(key),
+            Mode::Filter => self.edit_filter(key),
             Mode::Ask => {
                 self.mode = Mode::Browse;
                 match key {
@@ -189,18 +193,18 @@ impl Model {
                 Some(_) => self.mode = Mode::Ask,
                 None => {}
             },
-            Key::Down | Key::Char('j') => return self.move_by(1),
-            Key::Up | Key::Char('k') => return self.move_by(-1),
-            Key::PageDown => return self.move_by(10),
-            Key::PageUp => return self.move_by(-10),
-            Key::Home | Key::Char('g') => return self.move_by(isize::MIN),
-            Key::End | Key::Char('G') => return self.move_by(isize::MAX),
+            Key::Down | Key::Char('j') => return self.move_selection(1),
+            Key::Up | Key::Char('k') => return self.move_selection(-1),
+            Key::PageDown => return self.move_selection(10),
+            Key::PageUp => return self.move_selection(-10),
+            Key::Home | Key::Char('g') => return self.move_selection(isize::MIN),
+            Key::End | Key::Char('G') => return self.move_selection(isize::MAX),
             _ => {}
         }
         Action::None
     }
 
-    fn type_filter(&mut self, key: Key) -> Action {
+    fn edit_filter(&mut self, key: Key) -> Action {
         match key {
             Key::Enter => self.mode = Mode::Browse,
             Key::Esc => {
@@ -230,8 +234,8 @@ impl Model {
         Action::None
     }
 
-    fn move_by(&mut self, by: isize) -> Action {
-        let last = self.shown().len().saturating_sub(1);
+    fn move_selection(&mut self, by: isize) -> Action {
+        let last = self.visible_entries().len().saturating_sub(1);
         let place = self.index_of_selected().unwrap_or(0);
         let place = place.saturating_add_signed(by).min(last);
         self.select(place);
@@ -240,7 +244,10 @@ impl Model {
 
     fn select(&mut self, place: usize) {
         self.place = place;
-        self.selected = self.shown().get(place).map(|entry| entry.key.clone());
+        self.selected = self
+            .visible_entries()
+            .get(place)
+            .map(|entry| entry.key.clone());
     }
 
     /// Keeps the selected entry while it is shown; else selects the one at its position.
@@ -248,7 +255,7 @@ impl Model {
         if let Some(place) = self.index_of_selected() {
             self.place = place;
         } else {
-            let last = self.shown().len().saturating_sub(1);
+            let last = self.visible_entries().len().saturating_sub(1);
             self.select(self.place.min(last));
             if matches!(self.mode, Mode::Ask | Mode::Log(_)) {
                 // The selected entry is gone; do not apply the question to another one.
@@ -259,7 +266,7 @@ impl Model {
 }
 
 /// Whether its name, key, state or one of its apps contains this text.
-fn passes(entry: &Entry, filter: &str) -> bool {
+fn matches_filter(entry: &Entry, filter: &str) -> bool {
     let filter = filter.to_lowercase();
     let apps = entry
         .clients

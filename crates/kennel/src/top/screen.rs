@@ -16,16 +16,16 @@ use super::view;
 use crate::terminal::TerminalWriter;
 
 /// Buffer size for a whole picture, so that it is written at once.
-const PICTURE: usize = 64 << 10;
+const FRAME_BUFFER_SIZE: usize = 64 << 10;
 /// Switches to the alternate screen without a cursor, and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-const LEAVE: &[u8] = b"\x1b[?1049l\x1b[?25h";
+const LEAVE_SCREEN: &[u8] = b"\x1b[?1049l\x1b[?25h";
 /// Makes the terminal show the output between these two at once.
-const BEGIN_PICTURE: &[u8] = b"\x1b[?2026h";
-const END_PICTURE: &[u8] = b"\x1b[?2026l";
+const BEGIN_FRAME: &[u8] = b"\x1b[?2026h";
+const END_FRAME: &[u8] = b"\x1b[?2026l";
 
 /// The settings of the terminal before `top` started.
-static BEFORE: Mutex<Option<Settings>> = Mutex::new(None);
+static ORIGINAL_SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
 
 pub(super) struct Screen {
     terminal: Terminal<Ansi<BufWriter<TerminalWriter>>>,
@@ -43,7 +43,7 @@ impl Screen {
                 log_lines(panic);
             }));
         });
-        let mut out = BufWriter::with_capacity(PICTURE, TerminalWriter::stdout()?);
+        let mut out = BufWriter::with_capacity(FRAME_BUFFER_SIZE, TerminalWriter::stdout()?);
         make_raw()?;
         let entered = out
             .write_all(ENTER)
@@ -63,7 +63,7 @@ impl Screen {
 
     /// Draws the changes, in the present size of the terminal. The terminal never shows half of them.
     pub(super) fn draw(&mut self, model: &Model) -> io::Result<()> {
-        self.terminal.backend_mut().write_all(BEGIN_PICTURE)?;
+        self.terminal.backend_mut().write_all(BEGIN_FRAME)?;
         if !self.known {
             let size = self.terminal.size()?;
             self.terminal.resize(Rect::from((Position::ORIGIN, size)))?;
@@ -71,7 +71,7 @@ impl Screen {
         }
         self.terminal.draw(|frame| view::draw(frame, model))?;
         let out = self.terminal.backend_mut();
-        out.write_all(END_PICTURE)?;
+        out.write_all(END_FRAME)?;
         out.flush()
     }
 
@@ -102,16 +102,21 @@ impl Drop for Screen {
 /// Keys arrive one by one, without echo, and none sends a signal.
 fn make_raw() -> io::Result<()> {
     let before = Settings::make_raw()?;
-    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+    *ORIGINAL_SETTINGS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Some(before);
     Ok(())
 }
 
 /// Restores the terminal; there is nothing to do if it is gone.
 fn restore() {
-    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let before = ORIGINAL_SETTINGS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     let Some(before) = before else {
         return;
     };
-    let _ = TerminalWriter::stdout().and_then(|mut terminal| terminal.write_all(LEAVE));
+    let _ = TerminalWriter::stdout().and_then(|mut terminal| terminal.write_all(LEAVE_SCREEN));
     let _ = before.restore();
 }

@@ -47,7 +47,7 @@ fn types(model: &mut Model, keys: &str) {
 
 fn names(model: &Model) -> Vec<&str> {
     model
-        .shown()
+        .visible_entries()
         .iter()
         .map(|entry| entry.name.as_str())
         .collect()
@@ -158,7 +158,7 @@ fn rows_are_given_by_the_height_alone_and_the_least_screen_has_a_list() {
     for (columns, rows) in [(120, 40), (60, 20), (60, 14), (60, 13), (20, 3)] {
         let areas = view::areas(Rect::new(0, 0, columns, rows));
         assert!(areas.list.height >= 1, "{rows}");
-        assert_eq!(areas.foot.y, rows - 1);
+        assert_eq!(areas.footer.y, rows - 1);
         assert_eq!(areas.selected.is_some(), rows >= 14, "{rows}");
     }
 }

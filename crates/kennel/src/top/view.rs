@@ -36,7 +36,7 @@ const ALL_COLUMNS: [Column; 10] = [
     ("AGE", 4, true),
 ];
 /// The columns of a narrower screen; a very narrow one drops some.
-const FEW_COLUMNS: [Column; 7] = [
+const NARROW_COLUMNS: [Column; 7] = [
     ("NAME", 0, false),
     ("STATE", 11, false),
     ("CLI", 3, true),
@@ -50,13 +50,13 @@ const DROPPED_FIRST: [&str; 6] = ["REQ/S", "ANSWER", "CLI", "AGE", "STATE", "MEM
 /// Minimum width for sparklines beside the facts.
 const MIN_WIDTH_FOR_SAMPLES: u16 = 50;
 /// Width between two columns.
-const GAP: u16 = 1;
+const COLUMN_GAP: u16 = 1;
 /// Minimum width of a shortened name.
 const MIN_NAME_WIDTH: u16 = 8;
 
 const HELP: [&str; 12] = [
     "up, down, j, k      select",
-    "l, Enter            its log (up and down there, q back)",
+    "l, Enter            its log (up and down to scroll, q to go back)",
     "s                   stop it (asks)",
     "o                   sort by the next column",
     "/                   filter by name, key, state or app",
@@ -76,7 +76,7 @@ pub(super) struct Areas {
     pub(super) list: Rect,
     pub(super) selected: Option<Rect>,
     pub(super) events: Option<Rect>,
-    pub(super) foot: Rect,
+    pub(super) footer: Rect,
 }
 
 pub(super) fn areas(whole: Rect) -> Areas {
@@ -89,7 +89,7 @@ pub(super) fn areas(whole: Rect) -> Areas {
             list: parts[1],
             selected: None,
             events: None,
-            foot: parts[2],
+            footer: parts[2],
         };
     }
     // Depends only on the height: nothing moves when entries come and go.
@@ -100,7 +100,7 @@ pub(super) fn areas(whole: Rect) -> Areas {
         list: parts[1],
         selected: Some(parts[2]),
         events: Some(parts[3]),
-        foot: parts[4],
+        footer: parts[4],
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     if let Some(area) = areas.events {
         draw_events(frame, model, area);
     }
-    frame.render_widget(foot(model), areas.foot);
+    frame.render_widget(footer(model), areas.footer);
     if model.mode == Mode::Help {
         draw_help(frame);
     }
@@ -153,7 +153,7 @@ fn fitting(parts: &[String], between: &str, width: u16) -> String {
 }
 
 fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    let shown = model.shown();
+    let shown = model.visible_entries();
     let columns = columns(area.width);
     let rows = shown.iter().map(|entry| row(model, entry, &columns));
     let heads = columns
@@ -167,7 +167,7 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
         .iter()
         .map(|&(_, width, _)| Constraint::Length(width));
     let table = Table::new(rows, constraints)
-        .column_spacing(GAP)
+        .column_spacing(COLUMN_GAP)
         .header(heads)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(model.index_of_selected());
@@ -175,7 +175,7 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     if shown.is_empty() && area.height > 1 {
         let words = match model.filter.is_empty() {
             true => "nothing runs",
-            false => "nothing passes the filter; Esc removes it",
+            false => "no server matches the filter; Esc removes it",
         };
         let below = Rect {
             y: area.y + 1,
@@ -190,10 +190,13 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
 pub(super) fn columns(whole: u16) -> Vec<Column> {
     let mut columns = match whole >= MIN_WIDTH_FOR_ALL {
         true => ALL_COLUMNS.to_vec(),
-        false => FEW_COLUMNS.to_vec(),
+        false => NARROW_COLUMNS.to_vec(),
     };
     let name = |columns: &[Column]| {
-        let others: u16 = columns[1..].iter().map(|&(_, width, _)| width + GAP).sum();
+        let others: u16 = columns[1..]
+            .iter()
+            .map(|&(_, width, _)| width + COLUMN_GAP)
+            .sum();
         whole.saturating_sub(others)
     };
     for dropped in DROPPED_FIRST {
@@ -217,19 +220,19 @@ fn cell(model: &Model, entry: &Entry, head: &str, width: usize) -> Cell<'static>
     let requests = words::requests(entry);
     let or_dash = |text: Option<String>| number(text.unwrap_or("-".to_owned()));
     match head {
-        "NAME" => Cell::new(words::cut(&words::printable(&entry.name), width)),
+        "NAME" => Cell::new(words::truncate(&words::printable(&entry.name), width)),
         "STATE" => {
             let (state, health) = words::state(entry, model.now);
-            Cell::new(words::cut(&state, width)).style(tint(model, health))
+            Cell::new(words::truncate(&state, width)).style(tint(model, health))
         }
         "SRV" => number(words::few(entry.servers.len())),
         "CLI" => number(words::few(entry.clients.len())),
-        "CLIENTS" => Cell::new(words::cut(&words::clients(entry), width)),
-        "MEMORY" => number(words::held(words::memory(entry))),
-        "SAVED" => number(words::held(entry.saved_bytes)),
+        "CLIENTS" => Cell::new(words::truncate(&words::clients(entry), width)),
+        "MEMORY" => number(words::format_memory(words::memory(entry))),
+        "SAVED" => number(words::format_memory(entry.saved_bytes)),
         "REQS" => or_dash(requests.map(words::count)),
         "REQ/S" => or_dash(requests.map(|_| tenths(model.history.rate(&entry.key)))),
-        "ANSWER" => or_dash(words::latency(entry).map(words::took)),
+        "ANSWER" => or_dash(words::latency(entry).map(words::format_latency)),
         _ => number(words::age(entry.since, model.now)),
     }
 }
@@ -250,7 +253,7 @@ fn tint(model: &Model, health: Health) -> Style {
     match health {
         _ if !model.colour => Style::new(),
         Health::Good => Style::new().fg(Color::Green),
-        Health::Quiet => Style::new().add_modifier(Modifier::DIM),
+        Health::Inactive => Style::new().add_modifier(Modifier::DIM),
         Health::Warning => Style::new().fg(Color::Yellow),
     }
 }
@@ -312,12 +315,18 @@ pub(super) fn last_of(values: &VecDeque<u64>, columns: u16) -> Vec<u64> {
 
 fn facts(entry: &Entry, now: u64, width: u16) -> Vec<String> {
     let notes = words::notes(entry, now).into_iter();
-    let mut facts: Vec<String> = notes.map(|note| words::cut(&note, width.into())).collect();
+    let mut facts: Vec<String> = notes
+        .map(|note| words::truncate(&note, width.into()))
+        .collect();
     facts.extend(entry.servers.iter().map(|server| {
         let memory = words::bytes(server.rss_bytes.unwrap_or(0));
         let class = words::printable(server.state.class.as_deref().unwrap_or(""));
         let clients = words::counted(server.state.clients, "client");
-        let took = server.state.latency_us.map(words::took).unwrap_or_default();
+        let took = server
+            .state
+            .latency_us
+            .map(words::format_latency)
+            .unwrap_or_default();
         let server = format!("server {}", server.state.pid);
         fitting(&[server, memory, clients, took, class], "  ", width)
     }));
@@ -367,13 +376,13 @@ fn draw_log(frame: &mut Frame<'_>, model: &Model, above: usize) {
     frame.render_widget(lines, area);
 }
 
-fn foot(model: &Model) -> Paragraph<'_> {
+fn footer(model: &Model) -> Paragraph<'_> {
     let name = || words::printable(model.selected().map_or("", |entry| entry.name.as_str()));
     let text = match (&model.message, model.mode) {
         (_, Mode::Filter) => format!("/{}_   Enter keeps it, Esc removes it", model.filter),
         (_, Mode::Ask) => format!(
             "stop {}, for all its sessions? [y/N]",
-            words::cut(&name(), 24)
+            words::truncate(&name(), 24)
         ),
         (Some(message), _) => words::printable(message),
         (None, _) => {

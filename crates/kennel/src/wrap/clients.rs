@@ -14,7 +14,7 @@ pub(crate) struct Client {
     pub(crate) title: &'static str,
     pub(crate) files: &'static [ConfigPath],
     /// Whether it expands variables in a command's arguments as it does in the command.
-    pub(crate) fills_in_args: bool,
+    pub(crate) expands_args: bool,
     /// The program that overwrites the file while it runs, if one does.
     pub(crate) rewrites: Option<&'static str>,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Base {
     /// The directory in a variable, else one below home.
     Variable(&'static str, &'static str),
     /// The file in a variable.
-    FileOf(&'static str),
+    FileInVariable(&'static str),
     /// The working directory.
     Project,
 }
@@ -129,7 +129,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             ),
             config_path(Base::Project, ".mcp.json", MCP_SERVERS),
         ],
-        fills_in_args: true,
+        expands_args: true,
         rewrites: Some("claude"),
     },
     Client {
@@ -140,7 +140,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             "Claude/claude_desktop_config.json",
             MCP_SERVERS,
         )],
-        fills_in_args: false,
+        expands_args: false,
         rewrites: None,
     },
     Client {
@@ -150,7 +150,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             config_path(Base::Home, ".cursor/mcp.json", MCP_SERVERS),
             config_path(Base::Project, ".cursor/mcp.json", MCP_SERVERS),
         ],
-        fills_in_args: true,
+        expands_args: true,
         rewrites: None,
     },
     Client {
@@ -163,7 +163,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             config_path(Base::Home, ".copilot/mcp-config.json", MCP_SERVERS),
             config_path(Base::Project, ".vscode/mcp.json", SERVERS),
         ],
-        fills_in_args: true,
+        expands_args: true,
         rewrites: None,
     },
     Client {
@@ -177,7 +177,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             ),
             config_path(Base::Project, ".codex/config.toml", Shape::Toml),
         ],
-        fills_in_args: false,
+        expands_args: false,
         rewrites: None,
     },
     Client {
@@ -187,7 +187,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             config_path(Base::Home, ".gemini/settings.json", MCP_SERVERS),
             config_path(Base::Project, ".gemini/settings.json", MCP_SERVERS),
         ],
-        fills_in_args: true,
+        expands_args: true,
         rewrites: None,
     },
     Client {
@@ -198,7 +198,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             ".codeium/windsurf/mcp_config.json",
             MCP_SERVERS,
         )],
-        fills_in_args: true,
+        expands_args: true,
         rewrites: None,
     },
     Client {
@@ -207,13 +207,13 @@ pub(crate) static CLIENTS: &[Client] = &[
         files: &[
             config_path(Base::Config, "opencode/opencode.json", OPENCODE),
             config_path(Base::Config, "opencode/opencode.jsonc", OPENCODE),
-            config_path(Base::FileOf("OPENCODE_CONFIG"), "", OPENCODE),
+            config_path(Base::FileInVariable("OPENCODE_CONFIG"), "", OPENCODE),
             config_path(Base::Project, "opencode.json", OPENCODE),
             config_path(Base::Project, "opencode.jsonc", OPENCODE),
             config_path(Base::Project, ".opencode/opencode.json", OPENCODE),
             config_path(Base::Project, ".opencode/opencode.jsonc", OPENCODE),
         ],
-        fills_in_args: true,
+        expands_args: true,
         rewrites: None,
     },
     Client {
@@ -231,7 +231,7 @@ pub(crate) static CLIENTS: &[Client] = &[
                 Shape::Json(Root::ContextServers),
             ),
         ],
-        fills_in_args: false,
+        expands_args: false,
         rewrites: None,
     },
     Client {
@@ -249,7 +249,7 @@ pub(crate) static CLIENTS: &[Client] = &[
                 MCP_SERVERS,
             ),
         ],
-        fills_in_args: false,
+        expands_args: false,
         rewrites: None,
     },
     Client {
@@ -262,7 +262,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             config_path(Base::Project, ".continue/mcpServers/*.yaml", CONTINUE),
             config_path(Base::Project, ".continue/mcpServers/*.json", MCP_SERVERS),
         ],
-        fills_in_args: false,
+        expands_args: false,
         rewrites: None,
     },
     Client {
@@ -273,7 +273,7 @@ pub(crate) static CLIENTS: &[Client] = &[
             "goose/config.yaml",
             Shape::Yaml(yaml::Kind::Extensions),
         )],
-        fills_in_args: false,
+        expands_args: false,
         rewrites: None,
     },
 ];

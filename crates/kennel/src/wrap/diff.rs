@@ -32,6 +32,6 @@ fn readable(word: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'\\".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
         true => word.to_owned(),
-        false => serde_json::to_string(word).expect("a text has a literal"),
+        false => serde_json::to_string(word).expect("a string can be serialized"),
     }
 }

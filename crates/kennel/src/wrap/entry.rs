@@ -1,4 +1,4 @@
-//! One server of a configuration, and the positions of its parts in the file.
+//! A server of a configuration, and the positions of its parts in the file.
 //!
 //! All formats are read into these types, and all changes are [`Edit`]s at these positions: all other bytes stay.
 
@@ -38,9 +38,9 @@ pub(crate) enum Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
     /// A program, and its arguments in a separate member.
-    Apart { command: Word, args: Args },
+    Separate { command: Word, args: Args },
     /// Program and arguments in one list (opencode).
-    Together(List),
+    SingleList(List),
     /// It starts no process, or an unknown one, for this reason.
     None(&'static str),
 }
@@ -56,7 +56,7 @@ pub(crate) enum Args {
     Missing { at: usize, lead: String },
 }
 
-/// One server of a configuration.
+/// A server of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -78,14 +78,14 @@ impl Entry {
     pub(crate) fn command(&self) -> Option<Vec<String>> {
         let values = |words: &[Word]| words.iter().map(|word| word.value.clone()).collect();
         match &self.start {
-            Start::Apart { command, args } => {
+            Start::Separate { command, args } => {
                 let mut all = vec![command.value.clone()];
                 if let Args::Listed { list, .. } = args {
                     all.extend(list.words.iter().map(|word| word.value.clone()));
                 }
                 Some(all)
             }
-            Start::Together(list) => Some(values(&list.words)),
+            Start::SingleList(list) => Some(values(&list.words)),
             Start::None(_) => None,
         }
     }
@@ -133,7 +133,7 @@ impl Unreadable {
     }
 }
 
-/// Finds the lines of many positions in one text: for ascending ones it reads the text once.
+/// Finds the lines of many positions in one text. For ascending positions it reads the text once.
 #[derive(Debug)]
 pub(crate) struct LineCounter<'a> {
     text: &'a str,

@@ -1,5 +1,5 @@
-//! Which words of a command may be shown. Other people may see a diff on the screen or in an issue, so a word is shown
-//! only if it is known to be harmless. Everything else is masked.
+//! Decides which words of a command may be shown. Other people may see a diff on the screen or in an issue, so a word is
+//! shown only if it is known to be harmless. Everything else is masked.
 
 use std::path::Path;
 
@@ -67,7 +67,7 @@ fn server_at(command: &[String]) -> usize {
     at.map_or(0, |at| at + 1)
 }
 
-/// What the previous words say about the next one.
+/// The context that the previous words give for the next one.
 struct Reader {
     /// The previous option, if its value may follow.
     option: Option<String>,
@@ -108,7 +108,7 @@ impl Reader {
         words
             .map(|(at, word)| match at {
                 0 => self.program(word),
-                _ => self.word(word),
+                _ => self.mask_word(word),
             })
             .collect()
     }
@@ -135,7 +135,7 @@ impl Reader {
         }
     }
 
-    fn word(&mut self, word: &str) -> String {
+    fn mask_word(&mut self, word: &str) -> String {
         if std::mem::take(&mut self.env_names) {
             let names = word
                 .chars()
@@ -161,7 +161,7 @@ impl Reader {
                 self.name_expected &= known;
                 self.value_of(&option, word)
             }
-            None => self.positional(word),
+            None => self.mask_positional(word),
         }
     }
 
@@ -218,7 +218,7 @@ impl Reader {
         named.or(address).unwrap_or_else(|| MASK.to_owned())
     }
 
-    fn positional(&mut self, word: &str) -> String {
+    fn mask_positional(&mut self, word: &str) -> String {
         if SUBCOMMANDS.contains(word) {
             return word.to_owned();
         }
@@ -311,7 +311,7 @@ fn base(program: &str) -> &str {
 
 /// Whether a word is a path without random parts.
 fn is_path(word: &str) -> bool {
-    let Some(word) = filled_in(word) else {
+    let Some(word) = without_variables(word) else {
         return false;
     };
     let begins = ["/", "./", "../", "~/"];
@@ -332,7 +332,7 @@ fn is_path(word: &str) -> bool {
 }
 
 /// The word with `/x` for each variable that the app expands; `None` if one has a default, which may be anything.
-fn filled_in(word: &str) -> Option<String> {
+fn without_variables(word: &str) -> Option<String> {
     let mut rest = word;
     let mut filled = String::new();
     while let Some((before, behind)) = rest.split_once("${") {

@@ -147,7 +147,7 @@ type Planner<'a> = dyn Fn(&FoundConfig, &Source, &Records, &Path) -> Result<Chan
 fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     let Some(bases) = Bases::of_user() else {
         return crate::fail(
-            "HOME is not set to an absolute path: the configurations of your apps cannot be found",
+            "HOME is not set to an absolute path: your apps' configurations cannot be found",
         );
     };
     let records = Records::of_user(&bases.home);
@@ -179,7 +179,7 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     if args.json {
         stdout::json(&reports);
     } else {
-        tell::conclude(args, &reports, wrapping);
+        tell::print_summary(args, &reports, wrapping);
     }
     match consent {
         Err(refusal) => crate::fail_with(USAGE, &refusal),
@@ -194,7 +194,7 @@ struct Proposals {
     reports: Vec<FileReport>,
     /// The changes, each with the index of its report.
     changes: Vec<(usize, Change)>,
-    shown: Vec<Shown>,
+    shown: Vec<FoundFile>,
 }
 
 impl Proposals {
@@ -218,7 +218,7 @@ impl Proposals {
         };
         if report.skipped {
             self.reports.push(report);
-            self.shown.push(Shown::Skipped(found));
+            self.shown.push(FoundFile::Skipped(found));
             return;
         }
         let source = write::read(&found.path);
@@ -230,13 +230,13 @@ impl Proposals {
                 report.servers = change.rows.clone();
                 report.changes = change.result != change.source.text;
                 if report.changes {
-                    report.error = hindrance(&change, home).err();
+                    report.error = obstacle(&change, home).err();
                 }
                 if report.changes && report.error.is_none() {
-                    self.shown.push(Shown::Change(self.changes.len()));
+                    self.shown.push(FoundFile::Change(self.changes.len()));
                     self.changes.push((self.reports.len(), change));
                 } else {
-                    self.shown.push(Shown::Unchanged(Box::new(change)));
+                    self.shown.push(FoundFile::Unchanged(Box::new(change)));
                 }
             }
             Err(error) => report.error = Some(error),
@@ -265,7 +265,7 @@ impl Proposals {
 }
 
 /// A file, in the order in which it was found.
-enum Shown {
+enum FoundFile {
     /// The index of its change.
     Change(usize),
     /// Nothing changes, or something prevents the change.
@@ -384,7 +384,7 @@ fn unwrapping(
     let result = original.unwrap_or(undone);
     let (before, after) = (entries(shape, &source.text)?, entries(shape, &result)?);
     if before.len() != after.len() {
-        return Err("its backup has other servers; remove kennel by hand".to_owned());
+        return Err("its backup has different servers; remove kennel by hand".to_owned());
     }
     let mut lines = entry::LineCounter::new(&source.text);
     let rows = before.iter().zip(&after).map(|(entry, then)| {
@@ -417,14 +417,17 @@ fn unwrapping(
 
 /// Why `unwrap` leaves Kennel before a server, and what to do.
 fn left(behind: &KennelPrefix, is_on_record: bool, is_unclear: bool) -> String {
-    const BY_HAND: &str = "remove kennel by hand";
+    const REMOVE_BY_HAND: &str = "remove kennel by hand";
     let (why, fix) = if is_unclear {
         let why = "`kennel wrap` wrapped fewer servers of this name than there are";
-        (why, BY_HAND)
+        (why, REMOVE_BY_HAND)
     } else if is_on_record {
-        ("`kennel wrap` did not wrap it", BY_HAND)
+        ("`kennel wrap` did not wrap it", REMOVE_BY_HAND)
     } else if behind.own_options {
-        ("has options that `kennel wrap` does not write", BY_HAND)
+        (
+            "has options that `kennel wrap` does not write",
+            REMOVE_BY_HAND,
+        )
     } else {
         let why = "no record that `kennel wrap` wrapped it";
         (why, "--file removes it")
@@ -444,7 +447,7 @@ fn entries(shape: Shape, text: &str) -> Result<Vec<Entry>, String> {
 }
 
 /// Why a file cannot be changed now.
-fn hindrance(change: &Change, home: &Path) -> Result<(), String> {
+fn obstacle(change: &Change, home: &Path) -> Result<(), String> {
     write::writable(&change.source.spot)?;
     let client = change.found.client.filter(|_| !change.found.project);
     let Some((client, program)) = client.and_then(|client| Some((client, client.rewrites?))) else {
@@ -494,7 +497,7 @@ fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
     }
 }
 
-/// Whether the user agrees; an error if nobody can be asked.
+/// Whether the user agrees; an error if stdin is not a terminal.
 fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     if args.dry_run || changes.is_empty() {
         return Ok(false);
@@ -505,16 +508,16 @@ fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     tell::ask(&format!("Write {}?", tell::files_of(changes.len())))
 }
 
-/// What `kennel wrap` says about a configuration.
+/// The state of a configuration, for `kennel doctor`.
 pub(crate) struct ConfigStatus {
     pub(crate) entries: Vec<Entry>,
     /// The names of the servers that a plain `kennel wrap` would change.
     pub(crate) to_wrap: Vec<String>,
     /// Why it cannot change them, and what to do.
-    pub(crate) hindrance: Option<String>,
+    pub(crate) obstacle: Option<String>,
 }
 
-/// What `kennel wrap` would do with a configuration.
+/// Determines the state of a configuration, without changing it.
 pub(crate) fn config_status(found: &FoundConfig, home: &Path) -> Result<ConfigStatus, String> {
     let source = write::read(&found.path)?;
     let shape = shape_of(found, &source)?;
@@ -537,7 +540,7 @@ pub(crate) fn config_status(found: &FoundConfig, home: &Path) -> Result<ConfigSt
     Ok(ConfigStatus {
         entries,
         to_wrap,
-        hindrance: write::writable(&source.spot).err(),
+        obstacle: write::writable(&source.spot).err(),
     })
 }
 

@@ -84,7 +84,7 @@ impl Bases {
             Base::Variable(name, otherwise) => {
                 (self.variable)(name).unwrap_or_else(|| self.home.join(otherwise))
             }
-            Base::FileOf(name) => return (self.variable)(name),
+            Base::FileInVariable(name) => return (self.variable)(name),
             Base::Project => self.project.clone(),
         };
         Some(base.join(place.path))

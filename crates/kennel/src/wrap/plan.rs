@@ -9,10 +9,10 @@ use super::places::FoundConfig;
 use super::splice::{self, Prefix};
 use crate::key::{rights, variables};
 use crate::sharing::table::{self, Row as Known};
-use crate::sharing::{self, Placement, Remembered, Rule, ServersToml, SharingInput, launcher};
+use crate::sharing::{self, EraFindings, Placement, Rule, ServersToml, SharingInput, launcher};
 use crate::values;
 
-/// What to do with a server.
+/// The proposed change for a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Proposal {
@@ -24,7 +24,7 @@ pub(crate) enum Proposal {
     Skip,
 }
 
-/// One server and its proposal.
+/// A server and its proposal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) result: String,
     /// The servers that are put behind Kennel.
     pub(crate) changed: Vec<EntryId>,
-    /// Those of them that had no arguments before.
+    /// The servers among them that had no arguments before.
     pub(crate) args_added: Vec<EntryId>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn of(
         let edits = match step.change {
             Change::None => continue,
             // Whoever put it behind Kennel, that does not change.
-            Change::Repoint => {
+            Change::UpdatePath => {
                 plan.edits.extend(splice::repoint(entry, setting.program));
                 continue;
             }
@@ -92,7 +92,7 @@ pub(crate) fn of(
         }
         let missing = matches!(
             &entry.start,
-            Start::Apart {
+            Start::Separate {
                 args: Args::Missing { .. },
                 ..
             }
@@ -110,7 +110,7 @@ enum Change {
     None,
     Wrap(Prefix),
     /// It is behind a Kennel whose program is missing.
-    Repoint,
+    UpdatePath,
 }
 
 struct Step {
@@ -136,13 +136,13 @@ fn step(entry: &Entry, found: &FoundConfig, setting: Setting<'_>) -> Step {
         (_, Some(command)) => command,
     };
     if let Some(behind) = splice::kennel_prefix(&command) {
-        let (proposal, why) = fate(&command[behind.server..], setting.config);
+        let (proposal, why) = propose(&command[behind.server..], setting.config);
         if behind.is_gone() {
             let why = format!("{} is missing: replaced by this one; {why}", behind.program);
             return Step {
                 proposal,
                 why,
-                change: Change::Repoint,
+                change: Change::UpdatePath,
             };
         }
         return Step::skip("already runs through kennel");
@@ -150,10 +150,10 @@ fn step(entry: &Entry, found: &FoundConfig, setting: Setting<'_>) -> Step {
     if splice::is_kennel(&command) {
         return Step::skip("already is a command of kennel");
     }
-    if let Some(why) = unclear(entry, &command[0], found) {
+    if let Some(why) = why_unclear(entry, &command[0], found) {
         return Step::skip(why);
     }
-    let (proposal, why) = fate(&command, setting.config);
+    let (proposal, why) = propose(&command, setting.config);
     let row = launcher::launched(&command).and_then(|launched| table::row_of(&launched));
     let row = row.filter(|row| row.rule != Rule::Never);
     let anywhere = row.is_some_and(anywhere::fits) && !found.project && !entry.has_cwd;
@@ -191,12 +191,12 @@ fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
     names
 }
 
-fn fate(command: &[String], config: &ServersToml) -> (Proposal, String) {
+fn propose(command: &[String], config: &ServersToml) -> (Proposal, String) {
     let command: Vec<_> = command.iter().map(Into::into).collect();
     let decision = sharing::decide(&SharingInput {
         command: &command,
         config,
-        remembered: Remembered::default(),
+        remembered: EraFindings::default(),
     });
     // Present sessions begin with `initialize`: a server that only modern ones share is not called shared.
     match decision.legacy {
@@ -206,17 +206,19 @@ fn fate(command: &[String], config: &ServersToml) -> (Proposal, String) {
 }
 
 /// Why it is unclear what the app would start.
-fn unclear(entry: &Entry, program: &str, found: &FoundConfig) -> Option<&'static str> {
-    let apart = matches!(entry.start, Start::Apart { .. });
+fn why_unclear(entry: &Entry, program: &str, found: &FoundConfig) -> Option<&'static str> {
+    let apart = matches!(entry.start, Start::Separate { .. });
     if program.is_empty() {
         return Some("its command is empty");
     }
     if apart && program.contains(char::is_whitespace) && !Path::new(program).exists() {
         return Some("its command has spaces: write the program in command and the rest in args");
     }
-    let fills_in = found.client.is_some_and(|client| client.fills_in_args);
+    let fills_in = found.client.is_some_and(|client| client.expands_args);
     if apart && program.contains('$') && !fills_in {
-        return Some("the app expands its command, and may not expand arguments");
+        return Some(
+            "the app expands variables in its command, and may not expand them in arguments",
+        );
     }
     None
 }
@@ -247,6 +249,6 @@ fn check(
     Err(Unreadable::at(
         text,
         0,
-        "cannot be changed without changing more than it should",
+        "cannot be changed without changing other parts of the file",
     ))
 }

@@ -1,4 +1,4 @@
-//! Where JSON configurations have their servers, and what an entry looks like.
+//! The JSON formats of configurations: where they have their servers, and what an entry looks like.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::json::{self, get, members, span};
 /// The reason for a server without a command.
 pub(super) const REMOTE: &str = "is reached over the network: there is no process to start";
 pub(super) const BUILT_IN: &str = "starts no command";
-pub(super) const NOT_TEXTS: &str = "its command is not written as texts";
+pub(super) const NOT_STRINGS: &str = "its command is not a string";
 
 /// The members that contain servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,23 +119,23 @@ fn start(text: &str, object: &Object<'_>) -> Start {
         return Start::None(BUILT_IN);
     };
     match &command.value {
-        Value::StringLit(_) => apart(text, object, command),
+        Value::StringLit(_) => separate_args(text, object, command),
         Value::Array(_) => match list(&command.value) {
-            Some(list) if !list.words.is_empty() => Start::Together(list),
-            _ => Start::None(NOT_TEXTS),
+            Some(list) if !list.words.is_empty() => Start::SingleList(list),
+            _ => Start::None(NOT_STRINGS),
         },
         // The older notation of Zed.
         Value::Object(inner) => match inner.get("path") {
-            Some(path) => apart(text, inner, path),
-            None => Start::None(NOT_TEXTS),
+            Some(path) => separate_args(text, inner, path),
+            None => Start::None(NOT_STRINGS),
         },
-        _ => Start::None(NOT_TEXTS),
+        _ => Start::None(NOT_STRINGS),
     }
 }
 
-fn apart(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
-    let Some(command) = word(&program.value) else {
-        return Start::None(NOT_TEXTS);
+fn separate_args(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
+    let Some(command) = string_value(&program.value) else {
+        return Start::None(NOT_STRINGS);
     };
     let args = match object.get("args") {
         Some(member) => match list(&member.value) {
@@ -143,17 +143,17 @@ fn apart(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
                 list,
                 removal: removal(text, object, member),
             },
-            None => return Start::None(NOT_TEXTS),
+            None => return Start::None(NOT_STRINGS),
         },
         None => Args::Missing {
             at: program.end(),
-            lead: format!(",{}\"args\": ", before(text, object, program)),
+            lead: format!(",{}\"args\": ", space_before(text, object, program)),
         },
     };
-    Start::Apart { command, args }
+    Start::Separate { command, args }
 }
 
-fn word(value: &Value<'_>) -> Option<Word> {
+fn string_value(value: &Value<'_>) -> Option<Word> {
     let string = value.as_string_lit()?;
     Some(Word {
         value: string.value.clone().into_owned(),
@@ -164,13 +164,17 @@ fn word(value: &Value<'_>) -> Option<Word> {
 fn list(value: &Value<'_>) -> Option<List> {
     let array = value.as_array()?;
     Some(List {
-        words: array.elements.iter().map(word).collect::<Option<_>>()?,
+        words: array
+            .elements
+            .iter()
+            .map(string_value)
+            .collect::<Option<_>>()?,
         layout: Layout::Flow(array.start() + 1..array.end() - 1),
     })
 }
 
 /// The white space before a member's key, to write another member in the same way.
-fn before<'a>(text: &'a str, object: &Object<'_>, member: &ObjectProp<'_>) -> &'a str {
+fn space_before<'a>(text: &'a str, object: &Object<'_>, member: &ObjectProp<'_>) -> &'a str {
     let between = &text[object.start() + 1..member.start()];
     let blank = between.len() - between.trim_end_matches([' ', '\t', '\r', '\n']).len();
     let blank = &between[between.len() - blank..];
@@ -195,12 +199,12 @@ fn removal(text: &str, object: &Object<'_>, member: &ObjectProp<'_>) -> Option<R
     match members.get(at + 1) {
         Some(next) if only_a_comma(own.end, next.start()) => Some(own.start..next.start()),
         Some(next) => {
-            let comma = comma_behind(&text[own.end..next.start()])?;
+            let comma = next_comma(&text[own.end..next.start()])?;
             Some(own.start..own.end + comma)
         }
         None if at == 0 => {
             // The only member: a comma after it must go, too.
-            let comma = comma_behind(&text[own.end..object.end() - 1]).unwrap_or(0);
+            let comma = next_comma(&text[own.end..object.end() - 1]).unwrap_or(0);
             Some(own.start..own.end + comma)
         }
         // A comment stands between the comma before it and the last member: the comma would stand before the brace.
@@ -209,7 +213,7 @@ fn removal(text: &str, object: &Object<'_>, member: &ObjectProp<'_>) -> Option<R
 }
 
 /// The length up to the end of the next comma, if only white space is before it.
-fn comma_behind(text: &str) -> Option<usize> {
+fn next_comma(text: &str) -> Option<usize> {
     let comma = text.len() - text.trim_start().len();
     text[comma..].starts_with(',').then_some(comma + 1)
 }

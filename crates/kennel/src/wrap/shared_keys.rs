@@ -18,7 +18,7 @@ use crate::sharing::{Rule, ServersToml};
 
 /// The command of an entry for this server as `wrap` writes it.
 fn wrapped(row: &Row, project: bool, env: &[&str]) -> Vec<String> {
-    let (registry, name) = row.package.expect("what is shared comes from a registry");
+    let (registry, name) = row.package.expect("shared servers come from a registry");
     let (command, args) = match registry {
         Registry::PyPi => ("uvx", vec![name]),
         Registry::Npm | Registry::Elsewhere => ("npx", vec!["-y", name]),
@@ -54,7 +54,7 @@ fn wrapped(row: &Row, project: bool, env: &[&str]) -> Vec<String> {
 
 /// The key of a session with this command, by the code of `kennel run`.
 fn key_of(command: &[String], cwd: &str, env: &[(OsString, OsString)]) -> String {
-    let behind = splice::kennel_prefix(command).expect("it is behind kennel");
+    let behind = splice::kennel_prefix(command).expect("it runs through kennel");
     let options = &command[2..behind.server - 1];
     let option = |name: &str| {
         let at = options.iter().position(|word| word == name)?;

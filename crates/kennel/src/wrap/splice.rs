@@ -82,7 +82,7 @@ pub(crate) fn kennel_prefix(command: &[String]) -> Option<KennelPrefix> {
 pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
     let words: Vec<String> = prefix.words.iter().map(|word| quoted(word)).collect();
     match &entry.start {
-        Start::Apart { command, args } => {
+        Start::Separate { command, args } => {
             let program = Edit {
                 span: command.span.clone(),
                 text: quoted(&prefix.program),
@@ -100,7 +100,7 @@ pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
             let args = match args {
                 Args::Listed { list, .. } => {
                     let flow = matches!(list.layout, Layout::Flow(_));
-                    put_first(text, list, &with(flow))
+                    insert_prefix(text, list, &with(flow))
                 }
                 Args::Missing { at, lead } => Edit {
                     span: *at..*at,
@@ -109,9 +109,9 @@ pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
             };
             vec![program, args]
         }
-        Start::Together(list) => {
+        Start::SingleList(list) => {
             let all = [vec![quoted(&prefix.program)], words].concat();
-            vec![put_first(text, list, &all)]
+            vec![insert_prefix(text, list, &all)]
         }
         Start::None(_) => Vec::new(),
     }
@@ -125,7 +125,7 @@ pub(crate) fn unwrap(
     args_added: bool,
 ) -> Vec<Edit> {
     match &entry.start {
-        Start::Apart {
+        Start::Separate {
             command,
             args: Args::Listed { list, removal },
         } => {
@@ -147,16 +147,16 @@ pub(crate) fn unwrap(
             };
             vec![program, args]
         }
-        Start::Together(list) => vec![take_first(text, list, behind.server)],
-        Start::Apart { .. } | Start::None(_) => Vec::new(),
+        Start::SingleList(list) => vec![take_first(text, list, behind.server)],
+        Start::Separate { .. } | Start::None(_) => Vec::new(),
     }
 }
 
 /// Replaces the path of Kennel before the command.
 pub(crate) fn repoint(entry: &Entry, program: &str) -> Vec<Edit> {
     let word = match &entry.start {
-        Start::Apart { command, .. } => Some(command),
-        Start::Together(list) => list.words.first(),
+        Start::Separate { command, .. } => Some(command),
+        Start::SingleList(list) => list.words.first(),
         Start::None(_) => None,
     };
     let edit = |word: &Word| Edit {
@@ -166,7 +166,7 @@ pub(crate) fn repoint(entry: &Entry, program: &str) -> Vec<Edit> {
     word.map(edit).into_iter().collect()
 }
 
-fn put_first(text: &str, list: &List, literals: &[String]) -> Edit {
+fn insert_prefix(text: &str, list: &List, literals: &[String]) -> Edit {
     match (&list.layout, list.words.first()) {
         (Layout::Flow(inside), Some(first)) => {
             let lead = &text[inside.start..first.span.start];
@@ -237,6 +237,6 @@ pub(super) fn end_of_line(text: &str) -> &'static str {
 /// A string in double quotes, which JSON, TOML and YAML read alike.
 pub(super) fn quoted(word: &str) -> String {
     serde_json::to_string(word)
-        .expect("a text has a literal")
+        .expect("a string can be serialized")
         .replace('\u{7f}', "\\u007f")
 }

@@ -7,26 +7,26 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::places::FoundConfig;
 use super::plan::Proposal;
-use super::{Args, Change, FileReport, Shown, Task, diff};
-use crate::ps::words::{counted, cut, pad_right, printable, printable_lines};
+use super::{Args, Change, FileReport, FoundFile, Task, diff};
+use crate::ps::words::{counted, pad_right, printable, printable_lines, truncate};
 use crate::stdout::{self, print_line};
 
 /// Above this number of files, each gets one line with the names of its servers.
-const MANY: usize = 3;
+const MAX_DETAILED_FILES: usize = 3;
 
 /// Shows the change of each file.
-pub(super) fn show_all(args: &Args, shown: &[Shown], changes: &[(usize, Change)], home: &Path) {
+pub(super) fn show_all(args: &Args, shown: &[FoundFile], changes: &[(usize, Change)], home: &Path) {
     if args.json {
         return;
     }
-    let short = changes.len() > MANY && !args.diff;
+    let short = changes.len() > MAX_DETAILED_FILES && !args.diff;
     for file in shown {
         match file {
-            Shown::Change(at) if short => show_shortly(&changes[*at].1, home),
-            Shown::Change(at) => show(&changes[*at].1, true, home),
-            Shown::Unchanged(change) if short || change.rows.is_empty() => {}
-            Shown::Unchanged(change) => show(change, false, home),
-            Shown::Skipped(found) => {
+            FoundFile::Change(at) if short => show_brief(&changes[*at].1, home),
+            FoundFile::Change(at) => show(&changes[*at].1, true, home),
+            FoundFile::Unchanged(change) if short || change.rows.is_empty() => {}
+            FoundFile::Unchanged(change) => show(change, false, home),
+            FoundFile::Skipped(found) => {
                 print_line!("{}", headline(found, home));
                 print_line!(
                     "  skipped: it is under version control, and other people may use it; --project includes it"
@@ -36,13 +36,15 @@ pub(super) fn show_all(args: &Args, shown: &[Shown], changes: &[(usize, Change)]
         }
     }
     if short {
-        print_line!("commands and reasons are not shown for so many files; --diff shows them");
+        print_line!(
+            "commands and reasons are omitted for more than a few files; --diff shows them"
+        );
     }
 }
 
 fn headline(found: &FoundConfig, home: &Path) -> String {
     let title = found.client.map_or("file", |client| client.title);
-    format!("{title}: {}", below_home(&found.path, home))
+    format!("{title}: {}", display_path(&found.path, home))
 }
 
 fn show(change: &Change, changes: bool, home: &Path) {
@@ -61,10 +63,10 @@ fn show(change: &Change, changes: bool, home: &Path) {
         .unwrap_or(0)
         .clamp(6, 24);
     for row in &change.rows {
-        let name = pad_right(&cut(&printable(&row.name), 24), width);
+        let name = pad_right(&truncate(&printable(&row.name), 24), width);
         match wrapping {
             true => {
-                let word = word(row.proposal);
+                let word = proposal_name(row.proposal);
                 print_line!("  {name}  {word:<6}  {}", printable(&row.why));
             }
             false => print_line!("  {name}  {}", printable(&row.why)),
@@ -81,7 +83,7 @@ fn show(change: &Change, changes: bool, home: &Path) {
     print_line!();
 }
 
-fn word(proposal: Proposal) -> &'static str {
+fn proposal_name(proposal: Proposal) -> &'static str {
     match proposal {
         Proposal::Shared => "shared",
         Proposal::Solo => "solo",
@@ -89,8 +91,8 @@ fn word(proposal: Proposal) -> &'static str {
     }
 }
 
-/// One line for a file, and one for its servers.
-fn show_shortly(change: &Change, home: &Path) {
+/// Prints one line for a file, and one for its servers.
+fn show_brief(change: &Change, home: &Path) {
     print_line!("{}", headline(&change.found, home));
     let pairs = change.before.iter().zip(&change.after).zip(&change.rows);
     let changed: Vec<_> = pairs
@@ -101,13 +103,13 @@ fn show_shortly(change: &Change, home: &Path) {
         let of = changed
             .iter()
             .filter(|row| wanted.is_none_or(|it| it == row.proposal));
-        let names = of.map(|row| cut(&printable(&row.name), 24));
+        let names = of.map(|row| truncate(&printable(&row.name), 24));
         names.collect::<Vec<_>>().join(", ")
     };
     let parts: Vec<String> = match change.task {
         Task::Wrap { .. } => [Proposal::Shared, Proposal::Solo]
             .into_iter()
-            .map(|proposal| (word(proposal), names(Some(proposal))))
+            .map(|proposal| (proposal_name(proposal), names(Some(proposal))))
             .filter(|(_, names)| !names.is_empty())
             .map(|(word, names)| format!("{word}: {names}"))
             .collect(),
@@ -140,14 +142,14 @@ pub(super) fn total(reports: &[FileReport], wrapping: bool) {
     let mut line = format!("{}: {}", files_of(reports.len()), parts.join(", "));
     if wrapping {
         let counts = [Proposal::Shared, Proposal::Solo, Proposal::Skip]
-            .map(|proposal| format!("{} {}", count(proposal), word(proposal)));
+            .map(|proposal| format!("{} {}", count(proposal), proposal_name(proposal)));
         let servers = counted(rows.len(), "server");
         line += &format!("; {servers}: {}", counts.join(", "));
     }
     print_line!("{line}");
 }
 
-pub(super) fn conclude(args: &Args, reports: &[FileReport], wrapping: bool) {
+pub(super) fn print_summary(args: &Args, reports: &[FileReport], wrapping: bool) {
     let written = reports.iter().filter(|report| report.written).count();
     let would = reports.iter().filter(|report| report.changes).count();
     if written > 0 {
@@ -156,7 +158,7 @@ pub(super) fn conclude(args: &Args, reports: &[FileReport], wrapping: bool) {
             files_of(written)
         );
     } else if would == 0 {
-        print_line!("nothing to change: {}", why_nothing(reports, wrapping));
+        print_line!("nothing to change: {}", why_unchanged(reports, wrapping));
     } else if args.dry_run {
         print_line!("nothing was changed: this was a dry run");
     } else {
@@ -165,7 +167,7 @@ pub(super) fn conclude(args: &Args, reports: &[FileReport], wrapping: bool) {
 }
 
 /// Why no file would change, by the reason of each server or file.
-fn why_nothing(reports: &[FileReport], wrapping: bool) -> String {
+fn why_unchanged(reports: &[FileReport], wrapping: bool) -> String {
     let unread = reports
         .iter()
         .filter(|report| report.error.is_some())
@@ -207,14 +209,14 @@ pub(super) fn files_of(count: usize) -> String {
     counted(count, "file")
 }
 
-fn below_home(path: &Path, home: &Path) -> String {
+fn display_path(path: &Path, home: &Path) -> String {
     match path.strip_prefix(home) {
         Ok(below) => printable(&format!("~/{}", below.display())),
         Err(_) => printable(&path.display().to_string()),
     }
 }
 
-/// Asks a question on the terminal; an error if there is none.
+/// Asks a question on the terminal; an error if stdin is not a terminal.
 pub(crate) fn ask(question: &str) -> Result<bool, String> {
     if !std::io::stdin().is_terminal() {
         return Err(

@@ -44,7 +44,7 @@ fn unwrapped(text: &str, shape: Shape, before: &str) -> String {
         .map(|entry| {
             matches!(
                 &entry.start,
-                Start::Apart {
+                Start::Separate {
                     args: Args::Missing { .. },
                     ..
                 }

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word, check_size};
-use super::shapes::{BUILT_IN, NOT_TEXTS, REMOTE};
+use super::shapes::{BUILT_IN, NOT_STRINGS, REMOTE};
 use super::splice::{end_of_line, line_start, quoted};
 
 /// Maximum size of a file, in bytes.
@@ -46,7 +46,7 @@ enum Place<'t> {
     Inline { prefix: Option<&'t str> },
 }
 
-/// The keys and values of a table; empty if it is none.
+/// The keys and values of a table; empty if the value is not a table.
 fn table<'t>(
     item: Option<&'t Spanned<DeValue<'t>>>,
 ) -> impl Iterator<
@@ -72,7 +72,7 @@ fn entry(text: &str, name: &str, fields: &DeTable<'_>, place: Place<'_>) -> Entr
     names.extend(passed.filter_map(|name| Some(name.get_ref().as_str()?.to_owned())));
     let start = start(text, fields, place);
     let at = match &start {
-        Start::Apart { command, .. } => command.span.start,
+        Start::Separate { command, .. } => command.span.start,
         _ => 0,
     };
     let says = |key: &str, value: bool| {
@@ -97,23 +97,23 @@ fn start(text: &str, fields: &DeTable<'_>, place: Place<'_>) -> Start {
     let Some((key, command)) = fields.get_key_value("command") else {
         return Start::None(BUILT_IN);
     };
-    let Some(command) = word(command) else {
-        return Start::None(NOT_TEXTS);
+    let Some(command) = string_value(command) else {
+        return Start::None(NOT_STRINGS);
     };
     let args = match fields.get_key_value("args") {
         Some((key, item)) => {
             let Some(list) = list(item) else {
-                return Start::None(NOT_TEXTS);
+                return Start::None(NOT_STRINGS);
             };
             let removal = removal(text, key.span().start, item.span().end, place);
             Args::Listed { list, removal }
         }
         None => missing(text, key.span().start, command.span.end, place),
     };
-    Start::Apart { command, args }
+    Start::Separate { command, args }
 }
 
-/// Where the member `args` can be added, after the command whose key and value are here.
+/// The position for a member `args`, after the command whose key and value are here.
 fn missing(text: &str, key: usize, end: usize, place: Place<'_>) -> Args {
     match place {
         Place::Inline { prefix } => {
@@ -138,7 +138,7 @@ fn missing(text: &str, key: usize, end: usize, place: Place<'_>) -> Args {
     }
 }
 
-fn word(value: &Spanned<DeValue<'_>>) -> Option<Word> {
+fn string_value(value: &Spanned<DeValue<'_>>) -> Option<Word> {
     Some(Word {
         value: value.get_ref().as_str()?.to_owned(),
         span: value.span(),
@@ -151,7 +151,7 @@ fn list(value: &Spanned<DeValue<'_>>) -> Option<List> {
         .get_ref()
         .as_array()?
         .iter()
-        .map(word)
+        .map(string_value)
         .collect::<Option<_>>()?;
     Some(List {
         words,

@@ -17,15 +17,15 @@ use crate::checked_dir::CheckedDir;
 use crate::hex;
 
 /// The directory of the records, in the user's state directory.
-const KENNELS: &str = "kennel";
+const RECORDS_DIR: &str = "kennel";
 const WRAP: &str = "wrap";
 /// Number of digits of a path's hash in the names of its files.
 const NAME: usize = 16;
 
 /// The extensions of a file's backup and of its record. The record is written last and removed first.
-const ENDINGS: [&str; 2] = ["backup", "json"];
+const EXTENSIONS: [&str; 2] = ["backup", "json"];
 
-/// The content of these files for one configuration, in the order of [`ENDINGS`].
+/// The content of these files for one configuration, in the order of [`EXTENSIONS`].
 pub(crate) type SavedFiles = [Option<Vec<u8>>; 2];
 
 /// The record of one file.
@@ -39,7 +39,7 @@ pub(crate) struct Record {
     original: String,
     /// The servers that `wrap` put behind Kennel.
     pub(crate) servers: Vec<EntryId>,
-    /// Those of them that had no arguments.
+    /// The servers among them that had no arguments.
     pub(crate) args_added: Vec<EntryId>,
 }
 
@@ -56,7 +56,7 @@ impl Records {
         let state = state.filter(|dir| dir.is_absolute());
         let state = state.unwrap_or_else(|| home.join(".local/state"));
         Records {
-            dir: state.join(KENNELS).join(WRAP),
+            dir: state.join(RECORDS_DIR).join(WRAP),
         }
     }
 
@@ -72,7 +72,7 @@ impl Records {
         let Some(state) = CheckedDir::open(state)? else {
             return Ok(None);
         };
-        let Some(kennels) = state.subdir(KENNELS)? else {
+        let Some(kennels) = state.subdir(RECORDS_DIR)? else {
             return Ok(None);
         };
         let dir = kennels.subdir(WRAP)?;
@@ -81,14 +81,14 @@ impl Records {
 
     /// Whether a file in the directory of the records has a name that `wrap` gives: 16 digits of a hash, then `.json`,
     /// `.backup` or, while it is written, `.PID.new`.
-    pub(crate) fn wrote(name: &OsStr) -> bool {
+    pub(crate) fn is_record_name(name: &OsStr) -> bool {
         let Some((hash, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
             return false;
         };
         let unfinished = ending
             .strip_suffix(".new")
             .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|digit| digit.is_ascii_digit()));
-        hex::is_text(hash, NAME) && (unfinished || ENDINGS.contains(&ending))
+        hex::is_text(hash, NAME) && (unfinished || EXTENSIONS.contains(&ending))
     }
 
     /// Removes the directory of the records and its parent if they are empty.
@@ -96,7 +96,7 @@ impl Records {
         kennels.remove_if_empty(WRAP);
         let state = kennels.path().parent().map(CheckedDir::open);
         if let Some(Ok(Some(state))) = state {
-            state.remove_if_empty(KENNELS);
+            state.remove_if_empty(RECORDS_DIR);
         }
     }
 
@@ -121,7 +121,7 @@ impl Records {
             return Vec::new();
         };
         let names = dir.names().unwrap_or_default().into_iter();
-        let names = names.filter(|name| Records::wrote(name));
+        let names = names.filter(|name| Records::is_record_name(name));
         let mut records: Vec<Record> = names
             .filter(|name| Path::new(name).extension() == Some(OsStr::new("json")))
             .filter_map(|name| serde_json::from_slice(&dir.read_own_file(&name)?).ok())
@@ -130,9 +130,9 @@ impl Records {
         records
     }
 
-    /// The original file, if `text` is what `wrap` left there and the backup is complete. `edits` remove Kennel's words
-    /// from `text`. If the backup differs from the result in more than white space beside an edit, it is not a backup
-    /// of this file, whoever wrote it: only what is shown may be restored.
+    /// The original file, if `text` is what `wrap` wrote and the backup is complete. `edits` remove Kennel's words from
+    /// `text`. If the backup differs from the result in more than white space beside an edit, it may be a forged backup,
+    /// so it is not restored: only what is shown may be restored.
     pub(crate) fn original(
         &self,
         real: &Path,
@@ -143,7 +143,7 @@ impl Records {
         let backup = self.read(&file_name(real, "backup"))?;
         let backup = String::from_utf8(backup).ok()?;
         let whole = record.wrapped == hash(text) && record.original == hash(&backup);
-        (whole && differs_beside_edits_only(&backup, text, edits)).then_some(backup)
+        (whole && differs_only_beside_edits(&backup, text, edits)).then_some(backup)
     }
 
     /// Writes the backup, then the record, before the change.
@@ -176,7 +176,7 @@ impl Records {
 
     /// The present backup and record of a file.
     pub(crate) fn kept(&self, real: &Path) -> SavedFiles {
-        ENDINGS.map(|ending| self.read(&file_name(real, ending)))
+        EXTENSIONS.map(|ending| self.read(&file_name(real, ending)))
     }
 
     /// Restores the files that existed before [`keep`](Records::keep), if the change was not made after all.
@@ -196,7 +196,7 @@ impl Records {
         let Ok(Some((kennels, dir))) = self.checked_dir() else {
             return;
         };
-        for ending in ENDINGS.into_iter().rev() {
+        for ending in EXTENSIONS.into_iter().rev() {
             let _ = dir.remove_own_file(&file_name(real, ending));
         }
         Records::remove_dirs_if_empty(&kennels);
@@ -210,7 +210,8 @@ impl Records {
         for name in dir.names().unwrap_or_default() {
             let path = dir.path().join(&name);
             let unfinished = path.extension().is_some_and(|ending| ending == "new");
-            let ours = unfinished && Records::wrote(&name) && dir.own_file(&name).is_some();
+            let ours =
+                unfinished && Records::is_record_name(&name) && dir.own_file(&name).is_some();
             let file = ours.then(|| fs::File::open(&path).ok()).flatten();
             // The process that writes it holds its lock.
             if file.is_some_and(|file| try_lock(&file)) {
@@ -230,7 +231,7 @@ fn file_name(real: &Path, ending: &str) -> OsString {
 }
 
 /// Whether `backup` is `text` with these edits, except for white space at the ends of an edited range.
-fn differs_beside_edits_only(backup: &str, text: &str, edits: &[Edit]) -> bool {
+fn differs_only_beside_edits(backup: &str, text: &str, edits: &[Edit]) -> bool {
     let mut edits: Vec<&Edit> = edits.iter().collect();
     edits.sort_by_key(|edit| edit.span.start);
     let mut rest = Some(backup);
@@ -275,7 +276,7 @@ fn hash(text: &str) -> String {
 pub(crate) struct UndoPlan {
     pub(crate) edits: Vec<Edit>,
     pub(crate) servers: Vec<EntryId>,
-    /// Those of them that had no arguments.
+    /// The servers among them that had no arguments.
     pub(crate) args_added: Vec<EntryId>,
     /// Servers that `wrap` did not put behind Kennel: with options that it does not write, or without a record.
     pub(crate) left: Vec<String>,
@@ -365,7 +366,7 @@ mod tests {
         };
         let edits = [edit("\"run\", \"x\"", ""), edit("\"kennel\"", "\"x\"")];
         let undone = crate::wrap::entry::apply(text, &edits);
-        let fits = |backup: &str| differs_beside_edits_only(backup, text, &edits);
+        let fits = |backup: &str| differs_only_beside_edits(backup, text, &edits);
         assert!(fits(&undone));
         assert!(fits(&undone.replace("[  ]", "[]")));
         for (old, new) in [

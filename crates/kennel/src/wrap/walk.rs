@@ -52,7 +52,10 @@ pub(crate) fn find(path: &Path) -> Result<FileInDir, String> {
             dirs.truncate(dirs.len().saturating_sub(1).max(1));
             continue;
         }
-        let (dir, at) = dirs.last().cloned().expect("the root stays");
+        let (dir, at) = dirs
+            .last()
+            .cloned()
+            .expect("the root directory has no parent");
         let here = at.join(&step);
         let entry = dir.entry(&step).map_err(failed)?;
         let (facts, owner) = (*entry.facts(), entry.facts().owner());
@@ -89,12 +92,12 @@ pub(crate) fn find(path: &Path) -> Result<FileInDir, String> {
             break;
         }
     }
-    Err("not a regular file, as a configuration is".to_owned())
+    Err("not a regular file".to_owned())
 }
 
 fn foreign_link(link: &Path, owner: UserId) -> String {
     format!(
-        "{} is a link of {owner}, who could lead you to another file; name the file itself, if you mean the one behind it",
+        "{} is a link of {owner}, who could redirect it to another file; name the target itself, if you want to change it",
         link.display()
     )
 }

@@ -67,9 +67,7 @@ fn open(spot: &FileInDir, name: &OsStr) -> io::Result<File> {
     let file = spot.dir().open_file(name)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other(
-            "not a regular file, as a configuration is",
-        )),
+        false => Err(io::Error::other("not a regular file")),
     }
 }
 
@@ -83,7 +81,7 @@ pub(crate) fn writable(spot: &FileInDir) -> Result<(), String> {
     // Root may write any file; but a file without write permission was protected on purpose.
     if !spot.dir().may_write(spot.name()) || !facts.is_writable() {
         return Err(format!(
-            "it is read-only; `chmod u+w {}` first, if it is meant to change",
+            "it is read-only; `chmod u+w {}` first, if you want to change it",
             quoted(&spot.real)
         ));
     }
@@ -93,14 +91,14 @@ pub(crate) fn writable(spot: &FileInDir) -> Result<(), String> {
         let aside = quoted(Path::new(&aside));
         return Err(format!(
             "it has {} names (hard links), and replacing it would leave the others as they are; `cp -p {path} {aside} && \
-             mv {aside} {path}` makes it a file of its own, if that is meant",
+             mv {aside} {path}` makes it a separate file, if that is what you want",
             facts.links()
         ));
     }
     match spot.dir().may_write(OsStr::new(".")) {
         true => Ok(()),
         false => Err(format!(
-            "its directory is read-only, so that it cannot be replaced whole; `chmod u+w {}` first",
+            "its directory is read-only, so the file cannot be replaced atomically; `chmod u+w {}` first",
             quoted(spot.real.parent().unwrap_or(Path::new("/")))
         )),
     }
@@ -111,7 +109,7 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     let spot = &source.spot;
     writable(spot)?;
     let failed = |error: io::Error| format!("cannot be written: {error}");
-    let aside = aside(spot.name(), std::process::id());
+    let aside = temporary_name(spot.name(), std::process::id());
     let file = spot.dir().create_file(&aside).map_err(failed)?;
     // Held until the file has its final name: [`sweep`] removes only files that no process holds.
     fs::try_lock(&file);
@@ -126,11 +124,11 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
             let _ = spot.dir().sync();
             Ok(())
         }
-        false => Err("it was changed meanwhile; run the command again".to_owned()),
+        false => Err("it was changed in the meantime; run the command again".to_owned()),
     }
 }
 
-/// Writes the new file, with owner, attributes and mode of the one that was read.
+/// Writes the new file, with owner, attributes and mode of the file that was read.
 fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot be written: {error}");
     let spot = &source.spot;
@@ -142,7 +140,7 @@ fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
              change its group (`chgrp`) or take the group's rights away (`chmod g=`) first, or edit the file yourself"
             .to_owned(),
         NotCopied::Attribute(name, error) => format!(
-            "it has {name}, which a new file in its place cannot be given ({error}); remove that first (`setfacl -b`, \
+            "it has {name}, which cannot be copied to a new file ({error}); remove it first (`setfacl -b`, \
              `setfattr -x`), or edit the file yourself"
         ),
     })?;
@@ -188,7 +186,7 @@ fn is_at(spot: &FileInDir, name: &OsStr, file: &File) -> bool {
 }
 
 /// The name of the file while it is written.
-fn aside(name: &OsStr, pid: u32) -> OsString {
+fn temporary_name(name: &OsStr, pid: u32) -> OsString {
     let mut aside = OsString::from(".");
     aside.push(name);
     aside.push(format!(".kennel-{pid}"));
@@ -233,7 +231,7 @@ mod tests {
         let source = read(&path).unwrap();
         std::fs::write(&path, "two").unwrap();
         let error = replace(&source, "three").unwrap_err();
-        assert!(error.contains("changed meanwhile"), "{error}");
+        assert!(error.contains("changed in the meantime"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         let source = read(&path).unwrap();
         replace(&source, "three").unwrap();

@@ -42,10 +42,10 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
     let members = match &document.value {
         _ if document.is_empty() => return Ok(Vec::new()),
         Value::Map { is_flow: true, .. } | Value::List { is_flow: true, .. } => {
-            return Err(wrong(
+            return Err(unsupported(
                 text,
                 &document,
-                "write each key on a line of its own",
+                "write each key on a separate line",
             ));
         }
         Value::Map { members, .. } => members,
@@ -58,7 +58,7 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
         return Ok(Vec::new());
     };
     if let Some(second) = roots.next() {
-        return Err(wrong(text, &second.key, SECOND));
+        return Err(unsupported(text, &second.key, SECOND));
     }
     if root.value.is_empty() {
         return Ok(Vec::new());
@@ -79,10 +79,10 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
             },
         ) => listed(text, items)?,
         _ => {
-            return Err(wrong(
+            return Err(unsupported(
                 text,
                 &root.key,
-                "write each server on lines of its own",
+                "write each server on separate lines",
             ));
         }
     };
@@ -92,8 +92,8 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
     Ok(found)
 }
 
-/// Of two keys of one name, some readers take the first, others the last.
-const SECOND: &str = "a second one of this name";
+/// If a key occurs twice, some readers take the first value, others the last.
+const SECOND: &str = "this name occurs twice";
 
 fn extensions(text: &str, members: &[Member]) -> Result<Vec<Entry>, Unreadable> {
     refuse_second_keys(text, members)?;
@@ -105,7 +105,13 @@ fn extensions(text: &str, members: &[Member]) -> Result<Vec<Entry>, Unreadable> 
                 members,
                 is_flow: false,
             } if !value.is_marked => members,
-            _ => return Err(wrong(text, key, "write the extension on lines of its own")),
+            _ => {
+                return Err(unsupported(
+                    text,
+                    key,
+                    "write the extension on separate lines",
+                ));
+            }
         };
         let name = key.text().unwrap_or_default().to_owned();
         found.push(entry(text, name, key.span.start, fields)?);
@@ -121,10 +127,10 @@ fn listed(text: &str, items: &[Node]) -> Result<Vec<Entry>, Unreadable> {
             is_flow: false,
         } = &item.value
         else {
-            return Err(wrong(
+            return Err(unsupported(
                 text,
                 item,
-                "write each field of a server on a line of its own",
+                "write each field of a server on a separate line",
             ));
         };
         let name = members
@@ -151,8 +157,8 @@ fn entry(text: &str, name: String, at: usize, fields: &[Member]) -> Result<Entry
     for field in fields {
         let Member { key, value } = field;
         match key.text().unwrap_or_default() {
-            "<<" => return Err(wrong(text, key, "merges another entry; write it out")),
-            "cmd" | "command" => command = Some((field, word(text, value)?)),
+            "<<" => return Err(unsupported(text, key, "merges another entry; write it out")),
+            "cmd" | "command" => command = Some((field, string_on_line(text, value)?)),
             "args" => args = Some((field, list(text, field)?)),
             "env" | "envs" => entry.env.extend(variables(text, field)?),
             "env_keys" => {
@@ -172,7 +178,7 @@ fn entry(text: &str, name: String, at: usize, fields: &[Member]) -> Result<Entry
         (Some((_, command)), Some((field, list))) => {
             let removal = removal(text, fields, &field.key, &list);
             let args = Args::Listed { list, removal };
-            Start::Apart { command, args }
+            Start::Separate { command, args }
         }
         (Some((field, command)), None) => {
             let indent = column(text, field.key.span.start);
@@ -180,7 +186,7 @@ fn entry(text: &str, name: String, at: usize, fields: &[Member]) -> Result<Entry
                 at: command.span.end + rest_of_line(text, command.span.end).trim_end().len(),
                 lead: format!("{}{}args: ", end_of_line(text), " ".repeat(indent)),
             };
-            Start::Apart { command, args }
+            Start::Separate { command, args }
         }
     };
     Ok(entry)
@@ -193,10 +199,10 @@ fn refuse_second_keys(text: &str, members: &[Member]) -> Result<(), Unreadable> 
             .trim_start()
             .starts_with(':');
         let Some(name) = key.text().filter(|_| has_colon && !key.is_marked) else {
-            return Err(wrong(text, key, "expected a key and a value"));
+            return Err(unsupported(text, key, "expected a key and a value"));
         };
         if !seen.insert(name) {
-            return Err(wrong(text, key, SECOND));
+            return Err(unsupported(text, key, SECOND));
         }
     }
     Ok(())
@@ -238,30 +244,30 @@ fn variables(text: &str, field: &Member) -> Result<Vec<String>, Unreadable> {
             let names = members.iter().filter_map(|member| member.key.text());
             Ok(names.map(str::to_owned).collect())
         }
-        _ => Err(wrong(
+        _ => Err(unsupported(
             text,
             &field.key,
-            "write each variable on a line of its own",
+            "write each variable on a separate line",
         )),
     }
 }
 
 fn list(text: &str, Member { key, value }: &Member) -> Result<List, Unreadable> {
     let Value::List { items, is_flow } = &value.value else {
-        return Err(wrong(text, key, "expected a list"));
+        return Err(unsupported(text, key, "expected a list"));
     };
     let layout = match (is_flow, items.first()) {
-        _ if value.is_marked => return Err(wrong(text, key, "expected a list")),
+        _ if value.is_marked => return Err(unsupported(text, key, "expected a list")),
         (true, _) if text[value.span.clone()].contains('\n') => {
-            let what = "write the list on one line, or a line for each word";
-            return Err(wrong(text, value, what));
+            let what = "write the list on one line, or each word on a separate line";
+            return Err(unsupported(text, value, what));
         }
         (true, _) => Layout::Flow(value.span.start + 1..value.span.end - 1),
         (false, first) => {
             let first = first.map_or(value.span.start, |first| first.span.start);
             let dash = text[..first].trim_end_matches(' ').len().saturating_sub(1);
             if !text[dash..].starts_with("- ") {
-                return Err(Unreadable::at(text, first, "expected a dash and a text"));
+                return Err(Unreadable::at(text, first, "expected a dash and a string"));
             }
             Layout::Block {
                 indent: column(text, dash),
@@ -273,28 +279,28 @@ fn list(text: &str, Member { key, value }: &Member) -> Result<List, Unreadable> 
     };
     let words = items
         .iter()
-        .map(|item| word(text, item))
+        .map(|item| string_on_line(text, item))
         .collect::<Result<_, _>>()?;
     Ok(List { words, layout })
 }
 
 /// A text on one line.
-fn word(text: &str, node: &Node) -> Result<Word, Unreadable> {
+fn string_on_line(text: &str, node: &Node) -> Result<Word, Unreadable> {
     use ScalarStyle::{DoubleQuoted, Plain, SingleQuoted};
     let raw = &text[node.span.clone()];
     let (value, style) = match &node.value {
         Value::Text { value, style } if !node.is_marked => (value, style),
-        _ => return Err(wrong(text, node, "write it as a plain text")),
+        _ => return Err(unsupported(text, node, "write it as a plain string")),
     };
     if !matches!(style, Plain | SingleQuoted | DoubleQuoted) {
-        return Err(wrong(text, node, "write it as a plain text"));
+        return Err(unsupported(text, node, "write it as a plain string"));
     }
     if node.is_missing() {
-        return Err(wrong(text, node, "expected a text"));
+        return Err(unsupported(text, node, "expected a text"));
     }
     if let Some(line) = raw.find('\n') {
         let at = node.span.end - raw[line..].trim_start().len();
-        return Err(Unreadable::at(text, at, "write the text on one line"));
+        return Err(Unreadable::at(text, at, "write the string on one line"));
     }
     Ok(Word {
         value: value.clone(),
@@ -302,7 +308,7 @@ fn word(text: &str, node: &Node) -> Result<Word, Unreadable> {
     })
 }
 
-fn wrong(text: &str, node: &Node, what: &str) -> Unreadable {
+fn unsupported(text: &str, node: &Node, what: &str) -> Unreadable {
     Unreadable::at(text, node.span.start, what)
 }
 

@@ -345,7 +345,7 @@ fn a_client_that_enters_namespaces_before_its_hello_gets_nothing_done() {
 fn a_peer_with_another_umask_gets_nothing_done_and_no_key_computed() {
     let daemon = Daemon::start("umask");
     let before = ["sh", "-c", r#"umask 0137; exec "$@""#, "sh"];
-    let why = "not confined as this daemon is";
+    let why = "its confinement differs from this daemon's";
     gets_nothing(&daemon, || visitor(&daemon, &before, &[]), why);
     let mut older = daemon.hello();
     older.key = None;
@@ -359,7 +359,7 @@ fn a_hello_that_no_server_can_be_started_with_is_refused_and_others_are_served()
     let mut hello = daemon.hello();
     let pair = (Text::from(&b"TERM"[..]), Text::from(&b"a\0b"[..]));
     Arc::make_mut(&mut hello.env).push(pair.clone());
-    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("holds a NUL");
+    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("contains a NUL");
     hello.env = Arc::new(vec![pair; 10_001]);
     visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("more than 10,000 variables");
     daemon.client().server();
@@ -420,10 +420,10 @@ fn a_peer_with_another_command_or_credential_is_sent_away() {
     let (program, mark) = trap(&daemon);
     let command = || visitor(&daemon, &[], &[]);
     let other = hello(&daemon.scope, &[program.as_os_str().as_bytes()]);
-    visit(command(), &other).is_sent_away("its key is not this daemon's");
+    visit(command(), &other).is_sent_away("its key differs from this daemon's");
     let mut other = daemon.hello();
     Arc::make_mut(&mut other.env).push((Text::from(&b"TOKEN"[..]), Text::from(&b"x"[..])));
-    visit(command(), &other).is_sent_away("its key is not this daemon's");
+    visit(command(), &other).is_sent_away("its key differs from this daemon's");
     let mut older = daemon.hello();
     older.key = None;
     visit(command(), &older).is_sent_away("another version");
@@ -432,7 +432,7 @@ fn a_peer_with_another_command_or_credential_is_sent_away() {
         program: text(&program),
         ..other
     };
-    visit(command(), &newer).is_sent_away("its key is not this daemon's");
+    visit(command(), &newer).is_sent_away("its key differs from this daemon's");
     assert!(!mark.exists());
     daemon.stop();
 }
@@ -444,7 +444,8 @@ fn a_peer_that_names_another_processs_session_neither_ends_nor_joins_it() {
     let hello = daemon.hello();
     honest.greet(&hello);
     let server = honest.server();
-    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("its session is another process's");
+    visit(visitor(&daemon, &[], &[]), &hello)
+        .is_sent_away("its session belongs to another process");
     assert_eq!(honest.server().pid(), server.pid());
     assert_eq!(honest.ask("echo", json!(1)), 1);
     daemon.stop();

@@ -157,7 +157,7 @@ fn out_of_descriptors_it_does_not_spin_and_serves_again_later() {
         let line = [&daemon.hello().line()[..], b"\n"].concat();
         let _ = std::io::Write::write_all(&mut client.stream(), &line);
     }
-    daemon.logs("nobody is let in for now");
+    daemon.logs("no connections are accepted for now");
     let before = processor_ticks(daemon.process.pid());
     kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(1))).unwrap();
     let spent = processor_ticks(daemon.process.pid()) - before;

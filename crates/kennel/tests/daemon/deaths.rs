@@ -157,7 +157,7 @@ fn a_killed_server_is_told_and_the_next_one_answers_on_the_same_connection() {
     let server = client.server();
     server.signal(Signal::KILL).unwrap();
     let lost = client.lost();
-    assert_eq!((&*lost.reason, lost.final_word), (SERVER_RESTARTED, false));
+    assert_eq!((&*lost.reason, lost.is_final), (SERVER_RESTARTED, false));
     assert_eq!(lost.detail, "last words");
     // What was on its way to the lost one is not for the next one.
     client.say(r#"{"jsonrpc":"2.0","id":"stale","method":"echo","params":[0]}"#);
@@ -195,12 +195,9 @@ fn a_server_that_dies_again_and_again_is_started_five_times_and_then_when_asked(
         losses.iter().all(|lost| lost.detail == "dying"),
         "{losses:?}"
     );
-    let finals: Vec<bool> = losses.iter().map(|lost| lost.final_word).collect();
+    let finals: Vec<bool> = losses.iter().map(|lost| lost.is_final).collect();
     assert_eq!(finals, [false, false, false, false, false, true]);
-    assert!(
-        client.lost().final_word,
-        "one more attempt, because it asked"
-    );
+    assert!(client.lost().is_final, "one more attempt, because it asked");
     client.say("!ping");
     assert_eq!(client.word(), kennel_core::hello::Control::Pong);
     daemon.stop();
@@ -221,11 +218,11 @@ fn a_command_that_cannot_be_started_is_told_as_a_shell_would() {
         let mut client = daemon.client();
         client.say(INITIALIZE);
         let lost = client.lost();
-        assert_eq!((&*lost.reason, lost.final_word), (SERVER_UNAVAILABLE, true));
+        assert_eq!((&*lost.reason, lost.is_final), (SERVER_UNAVAILABLE, true));
         assert!(lost.detail.contains(words), "{}", lost.detail);
         assert!(lost.detail.contains(command), "{}", lost.detail);
         client.begin_again();
-        assert!(client.lost().final_word);
+        assert!(client.lost().is_final);
         daemon.stop();
     }
     let nowhere = |scope: &kennel_testkit::Scope| {
@@ -253,7 +250,7 @@ fn a_killed_warden_leaves_nothing_and_its_client_has_a_new_server() {
     assert!(server.wait(Some(SOON)).unwrap());
     assert_ne!(client.server().pid(), server.pid());
     assert_eq!(other.server().pid(), untouched.pid());
-    daemon.logs("ended unannounced");
+    daemon.logs("was killed; killed strays");
     daemon.stop();
 }
 

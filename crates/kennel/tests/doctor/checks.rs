@@ -330,7 +330,7 @@ fn a_daemon_ends_after_its_linger_though_the_doctor_looks_at_it_again_and_again(
     assert!(listed().contains("\"daemon_pid\""), "{}", listed());
     drop(client);
     // Each look comes well before the linger is over. A look that counts as a client begins it anew.
-    wait_for("the daemon ends", || {
+    wait_for("the daemon is exiting", || {
         assert!(ward.findings("daemons").is_empty());
         (!listed().contains("\"daemon_pid\"")).then_some(())
     });

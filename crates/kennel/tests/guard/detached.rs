@@ -169,7 +169,7 @@ fn a_server_that_does_not_come_to_listen_is_told_with_its_last_words() {
     let (stdout, stderr) = ends_with(6, &mut command);
     assert_eq!(stdout, "");
     assert!(
-        stderr.contains("did not come to listen") && stderr.contains("no such module"),
+        stderr.contains("did not start to listen") && stderr.contains("no such module"),
         "{stderr}"
     );
     let (_, stderr) = ends_with(

@@ -373,7 +373,7 @@ fn lesson_34_a_broken_successor_leaves_the_incumbent_serving() {
     for (text, code, words) in [
         ("#!/no/such/shell\n", 126, "bad interpreter"),
         ("#!/bin/sh\nif true\n", 126, "cannot be parsed"),
-        ("", 126, "an empty file"),
+        ("", 126, "the file is empty"),
     ] {
         script(&place, text);
         let (_, stderr) = ends_with(code, &mut of_script(&place, &["--takeover", "older"]));

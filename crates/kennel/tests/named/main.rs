@@ -235,7 +235,7 @@ fn a_directory_that_is_not_there_is_told_with_what_to_do() {
         let mut command = kennel(&scope, &["run", "--share", share, "--cwd", "/no/such/dir"]);
         let ended = run(command.arg("--").arg(bin("tk-server")));
         assert_eq!(ended.code(), Some(126), "{}", ended.stderr);
-        let told = "/no/such/dir is not a directory: create it, or name another with --cwd";
+        let told = "/no/such/dir is not a directory: create it, or give another one with --cwd";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
     }
 }

@@ -121,7 +121,7 @@ fn a_state_behind_a_directory_that_became_a_link_is_kept_and_so_is_its_note() {
     let refused = kennel(&scope, &words);
     assert_ne!(refused.code(), Some(0), "{}", refused.stdout);
     assert!(
-        refused.stderr.contains("has become a link"),
+        refused.stderr.contains("was replaced by a link"),
         "{}",
         refused.stderr
     );
@@ -170,7 +170,7 @@ fn a_home_or_a_work_tree_is_no_servers_state_whatever_was_declared() {
         let said = guard_says(&scope, here, state);
         assert!(said.contains(reason), "{state}: {said}");
         assert!(
-            said.contains("name a directory that holds nothing else"),
+            said.contains("give a directory that contains nothing else"),
             "{said}"
         );
         let before = everything(dir.clone());

@@ -73,7 +73,7 @@ os.waitpid(thread, ALL)
         daemon.signal(Signal::TERM).unwrap();
         assert!(daemon.wait(Some(DEADLINE)).unwrap(), "{}", log(&scope));
         assert!(asked.elapsed() >= ALARM, "it had its time");
-        logs(&scope, "stuck while ending: ended at once");
+        logs(&scope, "stuck while ending: exits at once");
         holder.kill();
         assert!(server.wait(Some(DEADLINE)).unwrap());
         serves(&mut client);
@@ -138,7 +138,7 @@ os.waitpid(thread, ALL)
         daemon.signal(Signal::TERM).unwrap();
         let _holder = hold_daemon(&scope, &daemon);
         assert!(daemon.wait(Some(DEADLINE)).unwrap(), "{}", log(&scope));
-        logs(&scope, "stuck while ending: ended at once");
+        logs(&scope, "stuck while ending: exits at once");
         warden.kill();
         assert!(server.wait(Some(DEADLINE)).unwrap());
         serves(&mut client);

@@ -195,7 +195,7 @@ fn a_variable_that_says_nothing_is_ignored_with_a_warning_and_a_flag_is_refused(
     for (flag, odd, words) in [
         ("--env-key", "A B", "separate names by commas"),
         ("--env-key", "A,,B", "separate names by commas"),
-        ("--hibernate", "0", "write never to keep it"),
+        ("--hibernate", "0", "write never, or a duration such as 10m"),
         ("--linger", "1,5s", "1.5s"),
     ] {
         let ended = run(kennel(&scope).args(["run", flag, odd, "--", "true"]));

@@ -41,13 +41,15 @@ fn heads(screen: &[String]) -> Option<String> {
 #[track_caller]
 fn stands(terminal: &Terminal, heads_before: &str, columns: usize, rows: usize) {
     /// A picture stands for a second.
-    const PICTURE: Duration = Duration::from_millis(800);
+    const FRAME_BUFFER_SIZE: Duration = Duration::from_millis(800);
     let begun = Instant::now();
     loop {
         let screen = terminal.screen();
         match moved(&screen, heads_before, columns, rows) {
             None => return,
-            Some(what) if begun.elapsed() > PICTURE => panic!("{what}:\n{}", screen.join("\n")),
+            Some(what) if begun.elapsed() > FRAME_BUFFER_SIZE => {
+                panic!("{what}:\n{}", screen.join("\n"))
+            }
             Some(_) => {}
         }
     }

@@ -6,7 +6,7 @@ use kennel_testkit::{Scope, Terminal, run, wait_for};
 use crate::stage::{in_terminal, kennel, listing, server_of, session, shared, terminal_command};
 
 const ENTER: &str = "\x1b[?1049h";
-const LEAVE: &str = "\x1b[?1049l";
+const LEAVE_SCREEN: &str = "\x1b[?1049l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
 
 /// Waits until its last line is in the last row, and nothing is beyond the last column.
@@ -28,7 +28,7 @@ fn is_restored(said: &str) {
         said.rfind(words)
             .unwrap_or_else(|| panic!("{words:?}: {said:?}"))
     };
-    assert!(at(LEAVE) > at(ENTER), "{said:?}");
+    assert!(at(LEAVE_SCREEN) > at(ENTER), "{said:?}");
     assert!(at(SHOW_CURSOR) > at(ENTER), "{said:?}");
     assert!(at(SHOW_CURSOR) > said.rfind("\x1b[?25l").unwrap_or(0));
 }
@@ -83,13 +83,15 @@ fn it_gives_the_terminal_back_while_it_is_stopped() {
     terminal.signal(Signal::TSTP);
     wait_for("it gives the terminal back", || {
         let said = terminal.written();
-        (said.rfind(LEAVE) > said.rfind(ENTER)).then_some(())
+        (said.rfind(LEAVE_SCREEN) > said.rfind(ENTER)).then_some(())
     });
     wait_for("it is drawn anew", || {
         // It may not have stopped yet.
         terminal.signal(Signal::CONT);
         let said = terminal.written();
-        let anew = said.rfind(ENTER).filter(|&at| Some(at) > said.rfind(LEAVE));
+        let anew = said
+            .rfind(ENTER)
+            .filter(|&at| Some(at) > said.rfind(LEAVE_SCREEN));
         said[anew?..].contains("help").then_some(())
     });
     terminal.types("q");
@@ -165,7 +167,7 @@ fn its_keys_find_stop_and_leave() {
     terminal.types("?");
     terminal.shows("stop it (asks)");
     terminal.types("q/shared-nobody");
-    terminal.shows("nothing passes the filter");
+    terminal.shows("no server matches the filter");
     terminal.types("\x1b");
     terminal.shows(&format!("server {server}"));
     terminal.types("l");

@@ -258,7 +258,7 @@ fn a_client_that_was_confined_when_it_connected_is_not_served_by_the_newer_build
     visitor.wait().unwrap();
     let is_sent_away = answer.contains("\n!solo ");
     assert!(
-        is_sent_away && answer.contains("not confined as this daemon is"),
+        is_sent_away && answer.contains("its confinement differs from this daemon's"),
         "{answer}"
     );
 }

@@ -71,7 +71,7 @@ fn one_that_cannot_be_executed_is_not_become() {
         std::fs::set_permissions(&path, mode).unwrap();
         path
     };
-    stays_as_it_is("no-exec", closed, "it cannot be run");
+    stays_as_it_is("no-exec", closed, "it cannot be executed");
 }
 
 /// Other clients may have taken the descriptors.
@@ -122,7 +122,7 @@ fn one_that_is_gone_is_not_become() {
     let mut client = session(&scope, &this());
     let server = server_of(&mut client);
     let _visitor = visit(&scope, &gone(&scope));
-    logs(&scope, "it cannot be opened");
+    logs(&scope, "its program cannot be opened");
     assert_eq!(server_of(&mut client), server);
 }
 

@@ -37,7 +37,7 @@ impl<'a> From<&'a [u8]> for InputLine<'a> {
     }
 }
 
-/// What the engine needs to know of an admitted client.
+/// Facts about an admitted client that the engine needs.
 #[derive(Debug, Clone)]
 pub struct Introduction {
     /// The id of its session.
@@ -114,9 +114,8 @@ pub struct StartFailure {
 /// An action for the driver. Carry out actions in order.
 #[derive(Debug)]
 pub enum Action {
-    /// Write this line to the server: no other line is ahead of it. If it cannot be written now, pass it to
-    /// [`queue_for_server`](super::Daemon::queue_for_server); if it is written in part, call
-    /// [`set_writing`](super::Daemon::set_writing).
+    /// Write this line to the server: no other line is ahead of it. If it cannot be written now, pass it to [`queue_for_server`](super::Daemon::queue_for_server); if it is written in
+    /// part, call [`set_writing`](super::Daemon::set_writing).
     ToServer {
         /// The slot of the server.
         slot: SlotId,
@@ -243,7 +242,7 @@ pub enum Report {
     ServerLost {
         /// The slot of the server.
         slot: SlotId,
-        /// Whether another server starts at once; else only on request.
+        /// Whether another server starts at once; otherwise it starts at the next request.
         restarts: bool,
     },
     /// A server hibernates.
@@ -294,7 +293,8 @@ pub enum ClientPlace {
     /// It has no server: its next request decides which it gets.
     Opening,
     /// It has the server of this slot, counted from 0 in order.
-    At(usize),
+    #[serde(rename = "At")]
+    InSlot(usize),
     /// Its server was lost: its lines are for that server until it sends `!again` (rule 5).
     Lost,
 }

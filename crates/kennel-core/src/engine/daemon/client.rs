@@ -3,7 +3,7 @@
 use super::{
     Action, ClientPlace, ClientSnapshot, Daemon, Dedicated, InputLine, Introduction, Report, SlotId,
 };
-use crate::hello::{Control, Lost, Solo, VOID};
+use crate::hello::{ABORT_BYTE, Control, Lost, Solo};
 use crate::lifetime::{ClientId, Liveness};
 use crate::message::{
     INITIALIZE_LIMIT, Key, Line, Malformed, Message, error_reply, long_initialize, reply,
@@ -17,7 +17,7 @@ use crate::time::Moment;
 pub(super) struct Client {
     /// How it was admitted. `None` before that.
     pub(super) introduction: Option<Introduction>,
-    pub(super) place: Place,
+    pub(super) place: SessionPhase,
     /// Whether it closed its sending half and waits for responses.
     half_closed: bool,
     /// Bytes of its lines received since its hello or its last `!again`. `None`: they cannot be counted.
@@ -28,10 +28,10 @@ pub(super) struct Client {
 
 /// The state of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SessionPhase {
     /// It has no server: its next request decides which it gets.
     Opening,
-    At(SlotId),
+    InSlot(SlotId),
     /// Its server was lost: its lines are for that server until it sends `!again` (rule 5).
     Lost,
 }
@@ -40,7 +40,7 @@ impl Client {
     fn new() -> Client {
         Client {
             introduction: None,
-            place: Place::Opening,
+            place: SessionPhase::Opening,
             half_closed: false,
             received: None,
             name: None,
@@ -75,7 +75,7 @@ impl Daemon {
             client.introduction = Some(introduction);
         }
         if self.moved {
-            self.tell(id, Control::Moved);
+            self.send_control(id, Control::Moved);
         }
     }
 
@@ -83,7 +83,7 @@ impl Daemon {
     pub fn handle_client_line(&mut self, id: ClientId, input: InputLine<'_>, now: Moment) {
         self.now = now;
         let line = input.line();
-        if line.bytes().ends_with(&[VOID]) {
+        if line.bytes().ends_with(&[ABORT_BYTE]) {
             return;
         }
         let Some(client) = self.clients.get_mut(&id) else {
@@ -94,14 +94,14 @@ impl Daemon {
         {
             return self.control(id, &control);
         }
-        if client.place != Place::Lost {
+        if client.place != SessionPhase::Lost {
             let length = line.bytes().len() as u64 + 1;
             client.received = client.received.map(|received| received + length);
         }
         match client.place {
-            Place::Lost => {}
-            Place::Opening => self.open(id, line),
-            Place::At(slot) => {
+            SessionPhase::Lost => {}
+            SessionPhase::Opening => self.open(id, line),
+            SessionPhase::InSlot(slot) => {
                 let Some(it) = self.slots.get_mut(&slot) else {
                     return;
                 };
@@ -135,7 +135,7 @@ impl Daemon {
     fn leave_slot(&mut self, id: ClientId, slot: SlotId) {
         let now = self.now;
         if let Some(client) = self.clients.get_mut(&id) {
-            client.place = Place::Opening;
+            client.place = SessionPhase::Opening;
         }
         if let Some(slot) = self.slots.get_mut(&slot) {
             slot.leave(id, now);
@@ -145,13 +145,13 @@ impl Daemon {
 
     fn control(&mut self, id: ClientId, control: &Control) {
         match control {
-            Control::Ping => self.tell(id, Control::Pong),
+            Control::Ping => self.send_control(id, Control::Pong),
             Control::Pipes => self.actions.push_back(Action::UsePipes { client: id }),
             Control::Again => {
                 if let Some(client) = self.clients.get_mut(&id)
-                    && client.place == Place::Lost
+                    && client.place == SessionPhase::Lost
                 {
-                    client.place = Place::Opening;
+                    client.place = SessionPhase::Opening;
                     client.received = Some(0);
                 }
             }
@@ -200,10 +200,10 @@ impl Daemon {
             (Opening::Probe, _) if shares.modern => Class::modern(),
             _ => Class::private(),
         };
-        match self.place(client, class) {
+        match self.assign_slot(client, class) {
             Ok(slot) => {
                 if let Some(client) = self.clients.get_mut(&client) {
-                    client.place = Place::At(slot);
+                    client.place = SessionPhase::InSlot(slot);
                 }
                 if let Some(slot) = self.slots.get_mut(&slot) {
                     let input = InputLine::Lent(line);
@@ -227,14 +227,16 @@ impl Daemon {
         };
         client.half_closed = true;
         match client.place {
-            Place::At(slot) => {
+            SessionPhase::InSlot(slot) => {
                 if let Some(slot) = self.slots.get_mut(&slot) {
                     slot.mux_mut().handle_client_eof(id, now);
                 }
                 self.half_closed.insert(id);
                 self.activate_slot(slot, None);
             }
-            Place::Opening | Place::Lost => self.actions.push_back(Action::Finish { client: id }),
+            SessionPhase::Opening | SessionPhase::Lost => {
+                self.actions.push_back(Action::Finish { client: id })
+            }
         }
     }
 
@@ -257,8 +259,8 @@ impl Daemon {
         let (clients, actions) = (&self.clients, &mut self.actions);
         self.half_closed.retain(|client| {
             let place = clients.get(client).map(|it| it.place);
-            let is_done =
-                place == Some(Place::At(id)) && slot.mux().pending_requests_of(*client) == 0;
+            let is_done = place == Some(SessionPhase::InSlot(id))
+                && slot.mux().pending_requests_of(*client) == 0;
             if is_done {
                 actions.push_back(Action::Finish { client: *client });
             }
@@ -266,25 +268,25 @@ impl Daemon {
         });
     }
 
-    /// Tells a client that its server is lost. What it sends from now on is for the lost server.
+    /// Tells a client that its server is lost. Until it sends `!again`, its lines are for the lost server.
     pub(super) fn tell_server_lost(&mut self, id: ClientId, lost: Lost) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        client.place = Place::Lost;
+        client.place = SessionPhase::Lost;
         // A client that does not understand control messages, or sends no more, is disconnected.
         if !client.accepts_control() || client.half_closed {
             return self.actions.push_back(Action::Finish { client: id });
         }
         let received = client.received;
-        self.tell(id, Control::Lost(Lost { received, ..lost }));
+        self.send_control(id, Control::Lost(Lost { received, ..lost }));
     }
 
     pub(super) fn hibernate_client(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id) {
-            client.place = Place::Lost;
+            client.place = SessionPhase::Lost;
         }
-        self.tell(id, Control::Resting);
+        self.send_control(id, Control::Resting);
         self.actions.push_back(Action::Finish { client: id });
     }
 
@@ -299,7 +301,7 @@ impl Daemon {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        client.place = Place::Lost;
+        client.place = SessionPhase::Lost;
         let solo = Solo {
             why: why.to_owned(),
             unsent,
@@ -310,12 +312,12 @@ impl Daemon {
             when,
             why: why.to_owned(),
         });
-        self.tell(id, Control::Solo(solo));
+        self.send_control(id, Control::Solo(solo));
         self.actions.push_back(Action::Finish { client: id });
     }
 
     /// Sends a control message, if the client understands them.
-    pub(super) fn tell(&mut self, client: ClientId, control: Control) {
+    pub(super) fn send_control(&mut self, client: ClientId, control: Control) {
         let it = self.clients.get(&client);
         if it.is_some_and(Client::accepts_control) {
             let control = Box::new(control);
@@ -330,7 +332,7 @@ impl Daemon {
 
     /// Sends a line of a server's stderr to the session that opened its slot, if it is still attached.
     pub fn handle_server_stderr(&mut self, slot: SlotId, session: &str, line: String) {
-        let at = |it: &Client| it.place == Place::At(slot);
+        let at = |it: &Client| it.place == SessionPhase::InSlot(slot);
         let is_its = |it: &Client| {
             it.introduction
                 .as_ref()
@@ -339,22 +341,22 @@ impl Daemon {
         let mut clients = self.clients.iter();
         let opener = clients.find(|(_, it)| at(it) && is_its(it));
         if let Some(opener) = opener.map(|(id, _)| *id) {
-            self.tell(opener, Control::Stderr(line));
+            self.send_control(opener, Control::Stderr(line));
         }
     }
 
     /// The slot of a client.
     pub fn slot_of(&self, client: ClientId) -> Option<SlotId> {
         match self.clients.get(&client)?.place {
-            Place::At(slot) => Some(slot),
-            Place::Opening | Place::Lost => None,
+            SessionPhase::InSlot(slot) => Some(slot),
+            SessionPhase::Opening | SessionPhase::Lost => None,
         }
     }
 
     /// Whether the client's next request decides which server it gets.
     pub fn is_opening(&self, client: ClientId) -> bool {
         let client = self.clients.get(&client);
-        client.is_some_and(|it| it.place == Place::Opening)
+        client.is_some_and(|it| it.place == SessionPhase::Opening)
     }
 
     /// Whether the client closed its sending half and waits for responses.
@@ -372,7 +374,7 @@ impl Daemon {
         let at = self
             .clients
             .iter()
-            .filter(|(_, it)| it.place == Place::At(slot));
+            .filter(|(_, it)| it.place == SessionPhase::InSlot(slot));
         at.map(|(id, _)| *id).collect()
     }
 
@@ -382,7 +384,7 @@ impl Daemon {
         slot.map_or_else(Vec::new, |slot| slot.mux().in_flight_of(client))
     }
 
-    /// Whether the client has so many bytes queued that it must not be read.
+    /// Whether the queue of the client is too long to read more of its lines.
     pub fn is_over_queue_limit(
         &self,
         client: ClientId,
@@ -417,9 +419,9 @@ impl Daemon {
         let number = |slot| self.slots.keys().position(|it| *it == slot);
         Some(ClientSnapshot {
             place: match *place {
-                Place::Opening => ClientPlace::Opening,
-                Place::Lost => ClientPlace::Lost,
-                Place::At(slot) => ClientPlace::At(number(slot)?),
+                SessionPhase::Opening => ClientPlace::Opening,
+                SessionPhase::Lost => ClientPlace::Lost,
+                SessionPhase::InSlot(slot) => ClientPlace::InSlot(number(slot)?),
             },
             half_closed: *half_closed,
             received: *received,
@@ -437,11 +439,11 @@ impl Daemon {
         now: Moment,
     ) -> Option<()> {
         let place = match snapshot.place {
-            ClientPlace::Opening => Place::Opening,
-            ClientPlace::Lost => Place::Lost,
-            ClientPlace::At(number) => Place::At(*self.slots.keys().nth(number)?),
+            ClientPlace::Opening => SessionPhase::Opening,
+            ClientPlace::Lost => SessionPhase::Lost,
+            ClientPlace::InSlot(number) => SessionPhase::InSlot(*self.slots.keys().nth(number)?),
         };
-        if let Place::At(slot) = place {
+        if let SessionPhase::InSlot(slot) = place {
             let hibernate_after = introduction.as_ref().and_then(|it| it.hibernate_after);
             let slot = self.slots.get_mut(&slot)?;
             slot.restore_client(id, hibernate_after);

@@ -6,14 +6,14 @@ const EXITS: u32 = 2;
 
 /// Whether the servers of a daemon are modern, once one of them has shown it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct KnownEra {
+pub(super) struct EraKnowledge {
     known: Option<bool>,
     exits: u32,
 }
 
-impl KnownEra {
-    pub(super) fn restore(known: Option<bool>) -> KnownEra {
-        KnownEra { known, exits: 0 }
+impl EraKnowledge {
+    pub(super) fn restore(known: Option<bool>) -> EraKnowledge {
+        EraKnowledge { known, exits: 0 }
     }
 
     pub(super) fn is_modern(self) -> Option<bool> {
@@ -25,8 +25,8 @@ impl KnownEra {
         self.known == Some(false)
     }
 
-    /// Records the era that a server has shown. Servers that were modern stay so, even if another one was killed before
-    /// it answered.
+    /// Records the era that a server has shown. A modern daemon stays modern, even if a later server was killed before it
+    /// answered.
     pub(super) fn record(&mut self, modern: bool) {
         self.known = Some(modern || self.known == Some(true));
         self.exits = 0;
@@ -41,6 +41,6 @@ impl KnownEra {
 
     /// Forgets the era, because the server's files changed.
     pub(super) fn forget(&mut self) {
-        *self = KnownEra::default();
+        *self = EraKnowledge::default();
     }
 }

@@ -27,7 +27,7 @@ pub struct Lanes {
     bytes: BTreeMap<ClientId, usize>,
     /// Memory of the lines that no client sent.
     #[serde(default, rename = "own")]
-    unattributed: usize,
+    without_client: usize,
     /// The lane that was written last, the front lane aside.
     last: Option<Lane>,
 }
@@ -48,7 +48,7 @@ impl Lanes {
         };
         match by {
             Some(client) => *self.bytes.entry(client).or_default() += memory_of(&bytes),
-            None => self.unattributed += memory_of(&bytes),
+            None => self.without_client += memory_of(&bytes),
         }
         self.lanes
             .entry(lane)
@@ -58,7 +58,7 @@ impl Lanes {
 
     /// Memory of all queued lines.
     pub fn len(&self) -> usize {
-        self.unattributed + self.bytes.values().sum::<usize>()
+        self.without_client + self.bytes.values().sum::<usize>()
     }
 
     /// Whether a line may be queued. Kennel's own responses may not past a limit: a server that sends requests and
@@ -66,7 +66,7 @@ impl Lanes {
     pub fn has_room(&self, lane: Lane, line: &[u8], by: Option<ClientId>) -> bool {
         let is_ours = by.is_none() && !matches!(lane, Lane::Of(_));
         let is_answer = || matches!(Message::parse(line), Ok(Message::Response(_)));
-        self.unattributed < REPLIES_LIMIT || !is_ours || !is_answer()
+        self.without_client < REPLIES_LIMIT || !is_ours || !is_answer()
     }
 
     /// Whether no line is queued.
@@ -128,7 +128,7 @@ impl Lanes {
             }
             if by.is_none() {
                 // Snapshots of older builds did not count these lines.
-                self.unattributed = self.unattributed.saturating_sub(memory_of(&bytes));
+                self.without_client = self.without_client.saturating_sub(memory_of(&bytes));
             }
             bytes.push(b'\n');
             // A long line is not copied.

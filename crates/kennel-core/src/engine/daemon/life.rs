@@ -20,7 +20,7 @@ pub(super) struct Life {
     pub(super) policy: Policy,
     owner: Owner,
     owner_gone: bool,
-    stop_asked: bool,
+    stop_requested: bool,
 }
 
 /// The progress of the daemon's shutdown.
@@ -34,7 +34,7 @@ pub(super) enum Shutdown {
     /// The driver tries to exit.
     Trying,
     /// A person stopped the daemon: clients may read their last line until then.
-    Telling {
+    Notifying {
         until: Moment,
     },
     /// A person stopped the daemon, and its last servers are ending.
@@ -49,12 +49,12 @@ impl Life {
             policy,
             owner,
             owner_gone: false,
-            stop_asked: false,
+            stop_requested: false,
         }
     }
 
     fn handle_arrival(&mut self, client: ClientId, sight: Liveness, now: Moment) {
-        if self.lifetime.verdict().is_some() && !self.stop_asked {
+        if self.lifetime.verdict().is_some() && !self.stop_requested {
             self.lifetime = Lifetime::new(self.policy, self.owner, now);
             if self.owner_gone {
                 self.lifetime.handle_owner_gone(now);
@@ -69,8 +69,8 @@ impl Life {
 
     fn verdict(&mut self, now: Moment) -> Option<Reason> {
         self.lifetime.advance(now);
-        match self.stop_asked {
-            true => Some(Reason::StopAsked),
+        match self.stop_requested {
+            true => Some(Reason::StopRequested),
             false => self.lifetime.verdict().map(|verdict| verdict.reason),
         }
     }
@@ -118,7 +118,7 @@ impl Daemon {
 
     /// Handles a request to end the daemon. A client that arrives does not cancel it.
     pub fn handle_stop(&mut self, now: Moment) {
-        self.life.stop_asked = true;
+        self.life.stop_requested = true;
         self.life.lifetime.handle_stop(now);
     }
 
@@ -131,7 +131,7 @@ impl Daemon {
         }
         self.closed = true;
         self.close_empty_slots();
-        self.tell_all(&Control::Moved);
+        self.send_control_to_all(&Control::Moved);
         true
     }
 
@@ -147,7 +147,7 @@ impl Daemon {
 
     /// Whether a newer build could take over now: not while the daemon ends, or without its runtime directory.
     pub fn may_hand_over(&self) -> bool {
-        let ends = self.life.stop_asked || self.life.lifetime.verdict().is_some();
+        let ends = self.life.stop_requested || self.life.lifetime.verdict().is_some();
         !self.closed && !ends
     }
 
@@ -177,7 +177,7 @@ impl Daemon {
                 self.shutdown = Shutdown::None;
                 self.actions.push_back(Action::DisarmWatchdog);
             }
-            Some(Reason::StopAsked) => self.advance_stop(now),
+            Some(Reason::StopRequested) => self.advance_stop(now),
             Some(reason) => self.advance_end(reason, now),
         }
     }
@@ -204,24 +204,24 @@ impl Daemon {
             Shutdown::None | Shutdown::Closing { .. } | Shutdown::Trying => {
                 self.closed = true;
                 self.actions.push_back(Action::ArmWatchdog);
-                self.tell_all(&Control::Stopped);
+                self.send_control_to_all(&Control::Stopped);
                 let all = self.clients.keys().copied();
                 let all: Vec<ClientId> = all.collect();
                 for client in all {
                     self.actions.push_back(Action::Finish { client });
                 }
                 let until = now + LAST_LINE_TIMEOUT;
-                self.shutdown = Shutdown::Telling { until };
+                self.shutdown = Shutdown::Notifying { until };
                 self.advance_stop(now);
             }
-            Shutdown::Telling { until } if self.clients.is_empty() || now >= until => {
+            Shutdown::Notifying { until } if self.clients.is_empty() || now >= until => {
                 self.disconnect_all();
                 self.close_all();
                 self.shutdown = Shutdown::Stopping;
                 self.advance_stop(now);
             }
             Shutdown::Stopping if self.is_empty() => self.leave(),
-            Shutdown::Telling { .. } | Shutdown::Stopping | Shutdown::Left => {}
+            Shutdown::Notifying { .. } | Shutdown::Stopping | Shutdown::Left => {}
         }
     }
 
@@ -256,8 +256,8 @@ impl Daemon {
             _ if self.moved && is_empty => Some(self.now),
             Shutdown::None => self.life.lifetime.next_timeout(),
             Shutdown::Closing { try_at } => is_empty.then(|| try_at.unwrap_or(self.now)),
-            Shutdown::Telling { .. } if self.clients.is_empty() => Some(self.now),
-            Shutdown::Telling { until } => Some(until),
+            Shutdown::Notifying { .. } if self.clients.is_empty() => Some(self.now),
+            Shutdown::Notifying { until } => Some(until),
             Shutdown::Stopping => is_empty.then_some(self.now),
         }
     }
@@ -270,10 +270,10 @@ impl Daemon {
         }
     }
 
-    fn tell_all(&mut self, control: &Control) {
+    fn send_control_to_all(&mut self, control: &Control) {
         let all: Vec<ClientId> = self.clients.keys().copied().collect();
         for client in all {
-            self.tell(client, control.clone());
+            self.send_control(client, control.clone());
         }
     }
 }

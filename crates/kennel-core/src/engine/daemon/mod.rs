@@ -1,5 +1,5 @@
-//! The decisions of `kennel daemon`: which server a client gets, what its lines mean, when servers start, stop, hibernate
-//! and are replaced, and when the daemon itself ends.
+//! Decides everything that `kennel daemon` does: which server a client gets, what its lines mean, when servers start,
+//! stop, hibernate and are replaced, and when the daemon itself ends.
 //!
 //! [`Daemon`] has no clock and does no I/O. A driver
 //!
@@ -44,18 +44,20 @@ pub use action::{
 };
 pub use lanes::{CHUNK, Lanes};
 pub use memory::{
-    BACKLOG, ClientMemory, FULL_QUEUE, HalfLine, HoldUp, IDLE, LEAST_TAKEN, MemoryUse, MemoryWatch,
-    PATIENCE, Reader, SMALL, SOON, ServerThrottle, Stalled, has_much_unread, has_room_for_hello,
-    hello_bytes, is_stalled, one_too_many, text_bytes,
+    BACKLOG, ClientMemory, FULL_QUEUE, HalfLine, HoldUpTimer, IDLE, MIN_PER_CONNECTION,
+    MIN_READ_BYTES, MemoryUse, MemoryWatch, RECHECK_INTERVAL, Reader, STALL_TIMEOUT,
+    ServerThrottle, Stalled, excess_unadmitted, has_much_unread, has_room_for_hello, hello_bytes,
+    is_stalled, text_bytes,
 };
 pub use replies::{
-    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, Refused, Replies, TOO_MANY_ENVIRONMENTS, UnfinishedFirstLine,
+    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, RefusedConnection, Replies, TOO_MANY_ENVIRONMENTS,
+    UnfinishedFirstLine,
 };
 pub use slot::{ServerSlot, SlotSnapshot, SlotState};
 pub use upgrade::{CheckAnswer, HandoverWait};
 
 use client::Client;
-use era::KnownEra;
+use era::EraKnowledge;
 use life::{Life, Shutdown};
 use restarts::{Restarts, SlotKey};
 use slot::SlotAction;
@@ -75,7 +77,7 @@ pub struct Settings {
     pub max_line: usize,
 }
 
-/// What a snapshot has of a daemon beside its clients and slots.
+/// The state of a daemon in a snapshot, without its clients and slots.
 #[derive(Debug, Clone, Copy)]
 pub struct DaemonSnapshot {
     /// The number of its next client.
@@ -93,7 +95,7 @@ pub struct Daemon {
     /// Each from its first client until its server's process tree is empty.
     slots: BTreeMap<SlotId, ServerSlot>,
     restarts: Restarts,
-    era: KnownEra,
+    era: EraKnowledge,
     life: Life,
     shutdown: Shutdown,
     /// No client is admitted any more.
@@ -120,7 +122,7 @@ impl Daemon {
             clients: BTreeMap::new(),
             slots: BTreeMap::new(),
             restarts: Restarts::default(),
-            era: KnownEra::default(),
+            era: EraKnowledge::default(),
             life: Life::new(settings.lifetime, settings.owner, now),
             shutdown: Shutdown::None,
             closed: false,
@@ -136,7 +138,7 @@ impl Daemon {
         }
     }
 
-    /// What a newer build needs of it, beside its clients and slots.
+    /// The state for a newer build, without the clients and slots.
     pub fn snapshot(&self) -> DaemonSnapshot {
         let Daemon {
             clients: _,
@@ -171,7 +173,7 @@ impl Daemon {
     /// Restores the state of an older build: the number of its next client, and whether its servers are modern.
     pub fn restore(&mut self, next_client: u64, modern: Option<bool>) {
         self.next_client = next_client;
-        self.era = KnownEra::restore(modern);
+        self.era = EraKnowledge::restore(modern);
     }
 
     /// Restores a slot of an older build. Restore slots in order, and before clients.
@@ -186,7 +188,7 @@ impl Daemon {
     }
 
     /// Whether a server has shown that it is modern, or that it is not.
-    pub fn knows_modern(&self) -> Option<bool> {
+    pub fn known_modern(&self) -> Option<bool> {
         self.era.is_modern()
     }
 
@@ -215,7 +217,7 @@ impl Daemon {
         self.slots.values().all(ServerSlot::is_quiet)
     }
 
-    /// Does what is due in all slots and for the daemon's end.
+    /// Performs what is due in all slots and for the daemon's end.
     pub fn advance(&mut self, now: Moment) {
         let due = |slot: &&ServerSlot| {
             self.slot_timeout(slot.id(), now)
@@ -263,7 +265,7 @@ impl Daemon {
         }
     }
 
-    /// The next action of this slot. `None`: there is none, or it is in `actions`.
+    /// The next action of this slot. `None`: it has no action, or the action is in `actions`.
     fn poll_slot(&mut self, id: SlotId, by: Option<ClientId>) -> Option<Action> {
         let Some(slot) = self.slots.get_mut(&id) else {
             self.active_slot = None;

@@ -1,4 +1,4 @@
-//! Which server slot a client gets, and when its server may start.
+//! Decides which server slot a client gets, and when its server may start.
 
 use super::{Action, Daemon, Dedicated, Report, ServerSlot, SlotId, SlotKey};
 use crate::lifetime::ClientId;
@@ -7,7 +7,11 @@ use crate::time::Moment;
 
 impl Daemon {
     /// Joins the slot of this class, or a new one. `Err`: the reason why the client must go dedicated.
-    pub(super) fn place(&mut self, client: ClientId, class: Class) -> Result<SlotId, &'static str> {
+    pub(super) fn assign_slot(
+        &mut self,
+        client: ClientId,
+        class: Class,
+    ) -> Result<SlotId, &'static str> {
         let open = |slot: &&ServerSlot| class.is_shared() && slot.is_open_for(&class);
         let found = self.slots.values().find(open);
         let found = found.map(|slot| (slot.id(), slot.may_join(), slot.must_be_replaced()));

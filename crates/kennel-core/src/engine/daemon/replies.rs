@@ -1,4 +1,4 @@
-//! What a daemon writes to a connection that it does not serve, or does not serve yet.
+//! The lines that a daemon writes to a connection that it does not serve, or does not serve yet.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -19,34 +19,34 @@ const UNAVAILABLE: i32 = -32000;
 /// The JSON-RPC error code for a client without a hello that is not served.
 const REFUSED: i32 = -32600;
 
-/// Why a connection is closed before it is served, and what is written to it first: whole lines.
+/// A connection that is closed before it is served: the reason, and the lines that are written to it first.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// For the log.
+pub struct RefusedConnection {
+    /// The reason, for the log.
     pub why: String,
     /// Empty if nothing is written.
     pub reply: Vec<u8>,
 }
 
-/// What is known of a first line that has not ended.
+/// The beginning of a first line that is not complete yet.
 #[derive(Debug, Clone, Copy)]
 pub struct UnfinishedFirstLine {
     /// It begins as a hello does.
     pub is_hello: bool,
-    /// Bytes read of it.
+    /// Number of bytes read of it.
     pub length: usize,
-    /// The rest of it is skipped: it is longer than any line may be.
+    /// Whether the rest of it is skipped because it is longer than any line may be.
     pub is_skipped: bool,
 }
 
 impl UnfinishedFirstLine {
-    /// Whether it may go on; `Err`: it is too long. No unknown client fills the daemon's memory.
-    pub fn check(&self) -> Result<(), Refused> {
+    /// Checks the length of the first line. `Err`: it is too long. An unknown client must not fill the daemon's memory.
+    pub fn check(&self) -> Result<(), RefusedConnection> {
         let is_long = self.length > MAX_HELLO;
         if self.is_hello && (is_long || self.is_skipped) {
             let why = format!("its hello is longer than {MAX_HELLO} bytes");
             let reply = Vec::new();
-            return Err(Refused { why, reply });
+            return Err(RefusedConnection { why, reply });
         }
         if !is_long {
             return Ok(());
@@ -55,7 +55,7 @@ impl UnfinishedFirstLine {
         let data = format!(r#"{{"reason":"line_too_long","limit":{MAX_HELLO}}}"#);
         let error = error_reply(b"null", REFUSED, &not_served(&why), Some(&data));
         let reply = lines([error]);
-        Err(Refused { why, reply })
+        Err(RefusedConnection { why, reply })
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Those of a daemon that introduces itself like this.
+    /// The replies of a daemon with this hello.
     pub fn new(hello: DaemonHello) -> Replies {
         Replies { hello }
     }
@@ -76,29 +76,30 @@ impl Replies {
         self.hello.line()
     }
 
-    /// To a connection that came too late: the daemon ends.
-    pub fn going() -> Vec<u8> {
+    /// The reply to a connection that came too late, because the daemon is exiting.
+    pub fn leaving_reply() -> Vec<u8> {
         lines([Control::Going.line()])
     }
 
-    /// To a process that asked whether the daemon is there.
-    pub fn pong() -> Vec<u8> {
+    /// The answer to a ping on a connection without a hello.
+    pub fn pong_reply() -> Vec<u8> {
         lines([Control::Pong.line()])
     }
 
-    /// Along with two pipes, or before the first line in one of them.
+    /// The line that is sent with two pipes, or as the first line in one of them.
     pub fn pipes() -> Vec<u8> {
         lines([Control::Pipes.line()])
     }
 
-    /// To a session that the daemon lacks something for, such as descriptors: it goes dedicated. `daemon` is the daemon's pid.
+    /// The reply to a session if the daemon lacks resources for it, such as descriptors: the session goes dedicated.
+    /// `daemon` is the daemon's pid.
     pub fn shortage(&self, error: impl Display, daemon: u32, clients: usize) -> Vec<u8> {
         let detail =
             format!("it cannot take another client: {error} (pid {daemon}, {clients} clients)");
         let lost = Control::Lost(Lost {
             reason: SERVER_UNAVAILABLE.into(),
             detail,
-            final_word: false,
+            is_final: false,
             exit: None,
             unsent: Vec::new(),
             received: Some(0),
@@ -109,7 +110,7 @@ impl Replies {
         lines([self.hello(), lost.line()])
     }
 
-    /// To a session that may not share here: it goes dedicated. Nothing that it sent was taken.
+    /// The reply to a session that may not share here: it goes dedicated. None of its lines was taken.
     pub fn dedicated(&self, why: &str) -> Vec<u8> {
         let solo = Control::Solo(Solo {
             why: why.to_owned(),
@@ -119,8 +120,8 @@ impl Replies {
         lines([self.hello(), solo.line()])
     }
 
-    /// To a client without a hello that is not served, if its first line is a request.
-    pub fn refuse_bare(first_line: &[u8], why: &str) -> Refused {
+    /// The reply to a client without a hello that is not served, if its first line is a request.
+    pub fn refuse_bare(first_line: &[u8], why: &str) -> RefusedConnection {
         let reply = match Message::parse(Line::from(first_line)) {
             Ok(Message::Request(request)) => {
                 let error = error_reply(request.id.raw(), REFUSED, &not_served(why), None);
@@ -128,16 +129,16 @@ impl Replies {
             }
             _ => Vec::new(),
         };
-        Refused {
+        RefusedConnection {
             why: format!("a client without a hello is not served here: {why}"),
             reply,
         }
     }
 
-    /// To a connection that is closed to save memory, whose first line begins with this byte, if any came: a session goes
-    /// dedicated, any other client may try again.
+    /// The reply to a connection that is closed to save memory. Its first line begins with this byte, if it sent any: a
+    /// session goes dedicated, any other client may try again.
     pub fn overloaded(&self, first: Option<u8>, daemon: u32, clients: usize) -> Vec<u8> {
-        let why = "too many connections have not sent their first line, or sent too much of it";
+        let why = "too many connections have not sent their first line, or only the beginning of a long one";
         match first {
             None | Some(b'!') => self.shortage(why, daemon, clients),
             Some(_) => {
@@ -201,7 +202,7 @@ mod tests {
         let Control::Lost(lost) = control(&replies().shortage("no descriptors", 7, 2)) else {
             panic!("no `!lost`");
         };
-        assert!(lost.shortage && !lost.final_word && lost.received == Some(0));
+        assert!(lost.shortage && !lost.is_final && lost.received == Some(0));
         assert!(lost.detail.contains("no descriptors (pid 7, 2 clients)"));
     }
 

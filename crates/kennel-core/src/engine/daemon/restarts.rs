@@ -6,8 +6,8 @@ use crate::engine::RestartLimit;
 use crate::mux::Class;
 use crate::time::Moment;
 
-/// Identifies a server of which only one may run: two of one class might share a store. A private server belongs to its
-/// session.
+/// Identifies a server that must not run twice: two servers of one class might share a store. A private server belongs to
+/// its session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotKey {
     class: Class,
@@ -39,7 +39,7 @@ impl Restarts {
 
     /// Records a lost server, and returns when the next one starts. `Err`: too many exited before they answered; the
     /// next one starts on request, and not before this time.
-    pub(super) fn lost(
+    pub(super) fn record_loss(
         &mut self,
         slot: SlotKey,
         answered: bool,
@@ -47,7 +47,7 @@ impl Restarts {
     ) -> Result<Moment, Moment> {
         self.drop_old(now);
         let limit = self.0.entry(slot).or_default();
-        let next_start = limit.lost(now, answered);
+        let next_start = limit.record_loss(now, answered);
         next_start.ok_or(limit.next_attempt(now))
     }
     fn drop_old(&mut self, now: Moment) {
@@ -66,7 +66,7 @@ mod tests {
         let mut restarts = Restarts::default();
         let slot = |session: &str| SlotKey::new(&Class::private(), session);
         let now = Moment::START;
-        let lost = (0..3).map(|_| restarts.lost(slot("first"), true, now));
+        let lost = (0..3).map(|_| restarts.record_loss(slot("first"), true, now));
         let next = lost.last().expect("three losses").expect("it starts again");
         assert!(next > now);
         assert_eq!(restarts.start_at(&slot("first"), now), next);

@@ -108,7 +108,7 @@ impl Daemon {
             return self.close_slot(id);
         }
         let answered = slot.mux().latency().is_some();
-        let next = self.restarts.lost(slot.key().clone(), answered, now);
+        let next = self.restarts.record_loss(slot.key().clone(), answered, now);
         if slot.exited_on_discover(ended) && self.era.exited_on_discover() {
             slot.server_exited();
         }
@@ -121,10 +121,10 @@ impl Daemon {
         });
         let lost = Lost {
             detail,
-            final_word: next.is_err(),
+            is_final: next.is_err(),
             ended,
             retry_after: next.err().map(|at| millis(at, now)),
-            ..lost(SERVER_RESTARTED)
+            ..lost_message(SERVER_RESTARTED)
         };
         self.tell_clients_lost(id, &lost, cut_off);
     }
@@ -134,10 +134,10 @@ impl Daemon {
         self.now = now;
         let lost = Lost {
             detail: failure.detail,
-            final_word: true,
+            is_final: true,
             exit: failure.exit,
             shortage: failure.shortage,
-            ..lost(SERVER_UNAVAILABLE)
+            ..lost_message(SERVER_UNAVAILABLE)
         };
         self.tell_clients_lost(id, &lost, std::iter::empty());
     }
@@ -145,7 +145,7 @@ impl Daemon {
     /// Handles a change of the server's files. The server is replaced when no request is pending.
     pub fn handle_files_changed(&mut self, id: SlotId) {
         let slot = self.slots.get_mut(&id);
-        if slot.is_some_and(ServerSlot::outdated) {
+        if slot.is_some_and(ServerSlot::mark_outdated) {
             self.report(Report::Outdated);
         }
     }
@@ -158,7 +158,7 @@ impl Daemon {
             slot: id,
             had_clients,
         });
-        self.tell_clients_lost(id, &lost(REPLACED), std::iter::empty());
+        self.tell_clients_lost(id, &lost_message(REPLACED), std::iter::empty());
     }
 
     /// Stops an idle server. Its clients start it again with their next request.
@@ -208,7 +208,7 @@ impl Daemon {
         clients
     }
 
-    /// Does what is due in a slot.
+    /// Performs what is due in a slot.
     pub fn advance_slot(&mut self, id: SlotId, now: Moment) {
         self.now = now;
         let closed = self.closed;
@@ -238,7 +238,7 @@ impl Daemon {
         self.timeout_of(self.slots.get(&id)?, now)
     }
 
-    /// The timeout of a slot that was [looked up](Self::slot) before.
+    /// The next timeout of `slot`, which the caller got from [`slot`](Self::slot).
     pub fn timeout_of(&self, slot: &ServerSlot, now: Moment) -> Option<Moment> {
         let timeout = slot.next_timeout(self.closed, now);
         match slot.is_waiting() {
@@ -254,11 +254,11 @@ impl Daemon {
     }
 }
 
-fn lost(reason: &str) -> Lost {
+fn lost_message(reason: &str) -> Lost {
     Lost {
         reason: reason.to_owned(),
         detail: String::new(),
-        final_word: false,
+        is_final: false,
         exit: None,
         unsent: Vec::new(),
         received: None,

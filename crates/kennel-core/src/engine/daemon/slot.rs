@@ -1,12 +1,12 @@
-//! One server slot of a daemon: a server, its clients, and the lines queued for it.
+//! A server slot of a daemon: a server, its clients, and the lines queued for it.
 
 mod snapshot;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Action, InputLine, Lanes, SMALL, SlotId, SlotKey};
-use crate::engine::silence::{Due, SilenceTimer};
+use super::{Action, InputLine, Lanes, MIN_PER_CONNECTION, SlotId, SlotKey};
+use crate::engine::silence::{DueAction, SilenceTimer};
 use crate::lifetime::ClientId;
 use crate::message::{Key, Owned};
 use crate::mux::{Class, Lane, Mux, MuxPolicy};
@@ -108,7 +108,7 @@ impl ServerSlot {
         self.id
     }
 
-    /// The key of which only one server may run.
+    /// The key of the server: only one server with this key may run.
     pub(super) fn key(&self) -> &SlotKey {
         &self.key
     }
@@ -136,8 +136,8 @@ impl ServerSlot {
         self.mux.knows_discover()
     }
 
-    /// Whether its server exited by itself before its first response, while `server/discover` was pending. A server
-    /// that was killed has shown nothing; a shell reports that as a code from 128 on.
+    /// Whether its server exited by itself before its first response, while `server/discover` was pending. A killed
+    /// server proves nothing; a shell reports a kill as an exit code of 128 or more.
     pub(super) fn exited_on_discover(&self, ending: Option<ServerExit>) -> bool {
         let exited_by_itself = matches!(ending, Some(ServerExit::Code(code)) if code < 128);
         exited_by_itself && self.mux.is_asked_to_discover()
@@ -310,7 +310,7 @@ impl ServerSlot {
     }
 
     /// Records that the server's files changed. Returns `false` if this was known.
-    pub(super) fn outdated(&mut self) -> bool {
+    pub(super) fn mark_outdated(&mut self) -> bool {
         !std::mem::replace(&mut self.outdated, true)
     }
 
@@ -376,7 +376,7 @@ impl ServerSlot {
         self.writing = writing;
     }
 
-    /// Whether a client has so many bytes queued that it must not be read.
+    /// Whether the queue of the client is too long to read more of its lines.
     pub(super) fn is_over_queue_limit(
         &self,
         client: ClientId,
@@ -392,7 +392,8 @@ impl ServerSlot {
     pub(super) fn is_over_memory_share(&self, client: ClientId) -> bool {
         let sent = self.lanes.bytes_of(client);
         let all = || sent + self.mux.queued_bytes(client) + self.mux.requests_bytes(client);
-        sent > SMALL || (all() > SMALL && !self.mux.has_server_request(client))
+        sent > MIN_PER_CONNECTION
+            || (all() > MIN_PER_CONNECTION && !self.mux.has_server_request(client))
     }
 
     /// The requests of each client that the server has not received: queued ones, and those of `cut_off`, lines that
@@ -415,7 +416,7 @@ impl ServerSlot {
         unsent
     }
 
-    /// Returns what is due, until `None`; then poll the mux. `daemon_closes`: no client will come any more.
+    /// Returns the next due action, until `None`; then poll the mux. `daemon_closes`: no client will attach any more.
     pub(super) fn advance(&mut self, daemon_closes: bool, now: Moment) -> Option<SlotAction> {
         if self.mux.next_timeout().is_some_and(|at| now >= at) {
             self.mux.advance(now);
@@ -430,9 +431,9 @@ impl ServerSlot {
             return Some(SlotAction::Hibernate);
         }
         match self.silence.advance(self.is_pending(), now) {
-            Due::CheckStopped => Some(SlotAction::CheckStopped),
-            Due::Lost => Some(SlotAction::DeclareLost),
-            Due::Nothing | Due::TimerCancelled => None,
+            DueAction::CheckStopped => Some(SlotAction::CheckStopped),
+            DueAction::Lost => Some(SlotAction::DeclareLost),
+            DueAction::Nothing | DueAction::TimerCancelled => None,
         }
     }
 

@@ -9,18 +9,18 @@ use crate::hello::Build;
 use crate::time::Moment;
 
 /// Maximum wait for a moment without pending requests.
-const QUIET_WAIT: Duration = Duration::from_secs(2);
+const MAX_QUIET_WAIT: Duration = Duration::from_secs(2);
 /// Maximum bytes stored in the daemon when its snapshot is written: writing takes up to five times as much memory.
-const LIGHT_BYTES: usize = 4 << 20;
+const SMALL_SNAPSHOT: usize = 4 << 20;
 /// How long that limit holds. After it, half of the maximum line length may be stored.
-const LIGHT_WAIT: Duration = Duration::from_secs(60);
-/// After this wait, half lines of clients are dropped that are as old as [`STALE`]: nobody may prevent an upgrade by a line
-/// that never ends.
+const SMALL_SNAPSHOT_WAIT: Duration = Duration::from_secs(60);
+/// Wait after which half lines of clients are dropped if they are older than [`STALE`]: a line that never ends must not
+/// prevent an upgrade.
 const HALF_LINE_WAIT: Duration = Duration::from_secs(120);
 const STALE: Duration = Duration::from_secs(60);
-/// Minimum time between two counts of what is stored.
+/// Minimum time between two counts of the stored bytes.
 const RECOUNT_AFTER: Duration = Duration::from_secs(1);
-/// Of this many parts of the time, counting takes one at most: clients wait meanwhile.
+/// Counting takes at most one part in this many of the time, because clients wait meanwhile.
 const COUNTING_SHARE: u32 = 50;
 /// How long to wait after a shortage, such as of descriptors.
 const SHORTAGE_WAIT: Duration = Duration::from_secs(10);
@@ -45,16 +45,16 @@ impl HandoverWait {
         }
     }
 
-    /// Whether it is time to check again whether the moment is good.
+    /// Whether the next check of the conditions is due.
     pub fn is_due(&self, now: Moment) -> bool {
         now >= self.check_at
     }
 
     /// Maximum bytes stored when the snapshot is written. `max_line`: maximum bytes of a line.
     pub fn max_bytes(&self, max_line: usize, now: Moment) -> usize {
-        match now >= self.since + LIGHT_WAIT {
-            true => LIGHT_BYTES.max(max_line / 2),
-            false => LIGHT_BYTES,
+        match now >= self.since + SMALL_SNAPSHOT_WAIT {
+            true => SMALL_SNAPSHOT.max(max_line / 2),
+            false => SMALL_SNAPSHOT,
         }
     }
 
@@ -65,7 +65,7 @@ impl HandoverWait {
 
     /// Records that the moment was not good, and that it took this long to find out.
     pub fn not_yet(&mut self, took: Duration, now: Moment) {
-        self.check_at = now + (took * COUNTING_SHARE).clamp(RECOUNT_AFTER, LIGHT_WAIT);
+        self.check_at = now + (took * COUNTING_SHARE).clamp(RECOUNT_AFTER, SMALL_SNAPSHOT_WAIT);
     }
 
     /// Records that something was short. Other processes may cause that, and end it.
@@ -75,12 +75,12 @@ impl HandoverWait {
 
     /// Whether no request is pending, or the wait for that is over.
     pub fn is_quiet(&self, daemon: &Daemon, now: Moment) -> bool {
-        now >= self.since + QUIET_WAIT || daemon.is_quiet()
+        now >= self.since + MAX_QUIET_WAIT || daemon.is_quiet()
     }
 
     /// When to check again.
     pub fn next_timeout(&self, now: Moment) -> Option<Moment> {
-        let waits = [QUIET_WAIT, LIGHT_WAIT, HALF_LINE_WAIT];
+        let waits = [MAX_QUIET_WAIT, SMALL_SNAPSHOT_WAIT, HALF_LINE_WAIT];
         let timeouts = waits.map(|wait| self.since + wait).into_iter();
         let timeouts = timeouts.filter(|at| *at >= self.check_at);
         let timeouts = timeouts.chain([self.check_at]);
@@ -98,10 +98,10 @@ pub struct CheckAnswer {
 }
 
 impl CheckAnswer {
-    /// The build of a program with this output, if it can continue: it exited with success, reads the `format` of the
-    /// daemon's snapshots, and is newer than `ours`. Never the same, and never older: two versions do not fight. `Err`: why
-    /// not, for people.
-    pub fn judge(
+    /// Returns the build of a program with this output if it can replace the daemon: it exited with success, reads the
+    /// `format` of the daemon's snapshots, and is newer than `ours`. A build of the same or a lower version is refused,
+    /// so that two versions do not replace each other repeatedly. `Err`: the reason, for people.
+    pub fn accepted_build(
         output: &[u8],
         success: bool,
         format: u32,
@@ -133,13 +133,14 @@ mod tests {
     #[test]
     fn only_a_newer_build_that_reads_the_format_can_continue() {
         let ours = || "2.0.0".parse::<Build>().ok();
-        let judge = |output: &str, success| {
-            CheckAnswer::judge(output.as_bytes(), success, 2, ours()).map_err(|why| why.to_string())
+        let accepted_build = |output: &str, success| {
+            CheckAnswer::accepted_build(output.as_bytes(), success, 2, ours())
+                .map_err(|why| why.to_string())
         };
         let newer = r#"{"build":"2.0.1","reads":[1,2]}"#;
-        assert_eq!(judge(newer, true), Ok("2.0.1".parse().unwrap()));
+        assert_eq!(accepted_build(newer, true), Ok("2.0.1".parse().unwrap()));
         let refused = |output, success, part: &str| {
-            let why = judge(output, success).unwrap_err();
+            let why = accepted_build(output, success).unwrap_err();
             assert!(why.contains(part), "{why}");
         };
         refused(newer, false, "its check failed");

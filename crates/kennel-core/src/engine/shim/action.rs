@@ -50,7 +50,7 @@ pub enum Event {
     ServerOutdated,
     /// A person stops the server of a session that [is dedicated for now](super::Shim::is_dedicated_for_now). The
     /// driver has told its process tree to stop.
-    StopAsked {
+    StopRequested {
         /// As in [`Event::ServerLost`].
         unread: usize,
     },
@@ -76,7 +76,7 @@ pub enum Elected {
     /// A new connection to a daemon. The driver keeps it until [`Action::UseConnection`] or [`Action::DropConnection`].
     Connected {
         /// The line of the session that was sent together with the hello.
-        greeting: Option<Vec<u8>>,
+        handshake: Option<Vec<u8>>,
     },
     /// The suspected daemon answers: its clients stay connected.
     NotStuck,
@@ -147,7 +147,7 @@ pub enum Listing {
     Hibernating,
     /// Without a record of its own.
     Nothing,
-    /// With one restart more.
+    /// The server was restarted once more.
     Restarted,
 }
 

@@ -12,7 +12,7 @@ use crate::session::{SERVER_RESTARTED, Unsent, Verdict};
 use crate::time::Moment;
 
 /// How long a daemon may be silent with a request pending before it is pinged.
-const ASK_AFTER: Duration = Duration::from_secs(1);
+const PING_AFTER: Duration = Duration::from_secs(1);
 /// Time between two checks of a daemon that was pinged.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
@@ -20,7 +20,7 @@ impl Silence {
     pub(super) fn next_timeout(&self) -> Option<Moment> {
         match self {
             Silence::None | Silence::Suspected => None,
-            Silence::Since(since) => Some(*since + ASK_AFTER),
+            Silence::Since(since) => Some(*since + PING_AFTER),
             Silence::Asked { check_at, .. } => Some(*check_at),
         }
     }
@@ -60,7 +60,7 @@ impl Shim {
             // The server has not received what it has not answered.
             Control::Resting => self.shared_server_stopped(Unsent::LastBytes(usize::MAX), now),
             Control::Solo(solo) => {
-                let unsent = Unsent::Told {
+                let unsent = Unsent::Reported {
                     ids: &solo.unsent,
                     received: solo.received,
                 };
@@ -80,13 +80,13 @@ impl Shim {
         if let Some(code) = lost.exit.filter(|_| !self.answered_once) {
             self.ending.refuse(code, Some(lost.detail.clone()));
         }
-        let unsent = Unsent::Told {
+        let unsent = Unsent::Reported {
             ids: &lost.unsent,
             received: lost.received,
         };
         self.session.set_server_exit(lost.ended);
         self.session.handle_upstream_lost(&lost.reason, unsent);
-        if !lost.final_word && !self.session.app_is_done() {
+        if !lost.is_final && !self.session.app_is_done() {
             return self.begin_again();
         }
         if let Upstream::Attached(attached) = &mut self.upstream {
@@ -95,7 +95,7 @@ impl Shim {
         self.session.set_retry_after(lost.retry_after);
         let retry_after = lost.retry_after.map(Duration::from_millis);
         self.retry_at = retry_after.map(|after| now + after);
-        let why = "the server ended, and does not start again";
+        let why = "the server exited and is not restarted";
         self.session.give_up(why, &lost.detail);
     }
 
@@ -122,7 +122,7 @@ impl Shim {
 
     /// Handles a daemon that lacks resources to start a server.
     fn shared_server_cannot_start(&mut self, lost: &Lost, now: Moment) {
-        let unsent = Unsent::Told {
+        let unsent = Unsent::Reported {
             ids: &lost.unsent,
             received: lost.received,
         };
@@ -132,7 +132,7 @@ impl Shim {
             "the daemon lacks resources to start a server: {}",
             lost.detail
         );
-        self.go_dedicated_for_now(&why, Return::after_longest_wait(now));
+        self.go_dedicated_for_now(&why, Return::with_max_delay(now));
     }
 
     /// Handles a lost or unresponsive daemon: another one is elected, as the restart limit allows.
@@ -151,7 +151,7 @@ impl Shim {
         // Requests that were not sent yet still need an answer.
         if self.session.app_is_done() && self.session.in_flight() == 0 {
             self.abandon_election();
-            return self.give_up("the daemon ended", "");
+            return self.give_up("the daemon exited", "");
         }
         if !suspected {
             self.wait_for_another_daemon(now);
@@ -159,7 +159,7 @@ impl Shim {
     }
 
     fn wait_for_another_daemon(&mut self, now: Moment) {
-        match self.limit.lost(now, self.upstream_answered) {
+        match self.limit.record_loss(now, self.upstream_answered) {
             Some(at) => {
                 self.session.expect_upstream();
                 self.upstream = Upstream::Waiting { until: at };
@@ -197,17 +197,17 @@ impl Shim {
                 Upstream::Electing => self.wait_for_another_daemon(now),
                 _ => {}
             },
-            Elected::Connected { greeting } => match &self.sharing {
-                Sharing::ForNow(_) => self.return_to(now),
-                Sharing::Shared | Sharing::Dedicated => self.connected(greeting, now),
+            Elected::Connected { handshake } => match &self.sharing {
+                Sharing::DedicatedForNow(_) => self.return_to(now),
+                Sharing::Shared | Sharing::Dedicated => self.connected(handshake, now),
             },
             Elected::NoDaemon { why } => match &mut self.sharing {
-                Sharing::ForNow(attempts) => attempts.failed(now),
+                Sharing::DedicatedForNow(attempts) => attempts.failed(now),
                 Sharing::Shared | Sharing::Dedicated => {
                     self.session
                         .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
                     self.disconnect_after_election();
-                    self.go_dedicated_for_now(&why, Return::after_first_wait(now));
+                    self.go_dedicated_for_now(&why, Return::first(now));
                 }
             },
         }
@@ -220,12 +220,12 @@ impl Shim {
         }
     }
 
-    fn connected(&mut self, greeting: Option<Vec<u8>>, now: Moment) {
+    fn connected(&mut self, handshake: Option<Vec<u8>>, now: Moment) {
         self.actions.push_back(Action::UseConnection);
         self.upstream = Upstream::Attached(Attached::default());
         self.attach();
-        if let Some(greeting) = greeting
-            && self.session.poll_to_upstream() != Some(greeting)
+        if let Some(handshake) = handshake
+            && self.session.poll_to_upstream() != Some(handshake)
         {
             // The daemon got a greeting that the session would not send any more.
             self.daemon_lost(Unsent::Nothing, now);
@@ -235,14 +235,14 @@ impl Shim {
     /// Starts a dedicated server because no daemon can be had: Kennel must never be worse than no Kennel.
     fn go_dedicated_for_now(&mut self, why: &str, attempts: Return) {
         self.warn(format!("no daemon, using a dedicated server: {why}"));
-        self.sharing = Sharing::ForNow(attempts);
+        self.sharing = Sharing::DedicatedForNow(attempts);
         self.why_dedicated = Some(why.to_owned());
         self.start_server();
     }
 
     /// When to try to share again. Not while a request is pending: its response wakes the shim, too.
-    pub(super) fn return_at(&self) -> Option<Moment> {
-        let Sharing::ForNow(attempts) = &self.sharing else {
+    pub(super) fn share_again_at(&self) -> Option<Moment> {
+        let Sharing::DedicatedForNow(attempts) = &self.sharing else {
             return None;
         };
         let may_leave =
@@ -250,8 +250,8 @@ impl Shim {
         (may_leave && !self.session.app_is_done()).then_some(attempts.next)
     }
 
-    pub(super) fn try_to_return(&mut self) {
-        if let Sharing::ForNow(attempts) = &mut self.sharing {
+    pub(super) fn try_to_share(&mut self) {
+        if let Sharing::DedicatedForNow(attempts) = &mut self.sharing {
             attempts.electing = true;
             self.actions.push_back(Action::Elect(Purpose::Return));
         }
@@ -260,7 +260,7 @@ impl Shim {
     /// Handles the connection to a daemon. Its server starts when the dedicated server's process tree is empty: two
     /// writers on one store are worse than a late response.
     fn return_to(&mut self, now: Moment) {
-        let Sharing::ForNow(attempts) = &mut self.sharing else {
+        let Sharing::DedicatedForNow(attempts) = &mut self.sharing else {
             return;
         };
         if !self.session.is_quiet() || self.session.app_is_done() {
@@ -289,7 +289,7 @@ impl Shim {
         if !self.is_dedicated_for_now() {
             return;
         }
-        self.abandon_return(now);
+        self.abandon_sharing(now);
         self.sharing = Sharing::Shared;
         self.why_dedicated = None;
         self.stop_server();
@@ -297,8 +297,8 @@ impl Shim {
     }
 
     /// Cancels the election of an attempt to share again.
-    pub(super) fn abandon_return(&mut self, now: Moment) {
-        if let Sharing::ForNow(attempts) = &mut self.sharing
+    pub(super) fn abandon_sharing(&mut self, now: Moment) {
+        if let Sharing::DedicatedForNow(attempts) = &mut self.sharing
             && attempts.electing
         {
             attempts.failed(now);
@@ -320,7 +320,7 @@ impl Shim {
         }
         match &mut attached.silence {
             Silence::None => attached.silence = Silence::Since(now),
-            Silence::Since(since) if now >= *since + ASK_AFTER => {
+            Silence::Since(since) if now >= *since + PING_AFTER => {
                 attached.silence = Silence::Asked {
                     watch: StuckWatch::new(Patience::First, now),
                     check_at: now + CHECK_EVERY,

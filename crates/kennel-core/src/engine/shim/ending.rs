@@ -9,10 +9,10 @@ use crate::time::Moment;
 
 /// How long responses of a shared server are awaited after the app closed its input, as a multiple of the first time of
 /// `--stop-after`: 12 s by default.
-const PATIENCE_AFTER_EOF: u32 = 6;
+const EOF_WAIT_FACTOR: u32 = 6;
 /// The same for a dedicated server, which would go on without Kennel, too: 60 s by default, the request timeout of the
 /// official SDKs.
-const DEDICATED_PATIENCE_AFTER_EOF: u32 = 30;
+const DEDICATED_EOF_WAIT_FACTOR: u32 = 30;
 /// Minimum wait for a dedicated server that has not answered anything yet: its launcher may be installing it.
 const DEDICATED_START: Duration = Duration::from_secs(300);
 /// Time between two checks whether an app that does not read has closed its input. Its input is not read while its
@@ -36,7 +36,7 @@ pub(super) struct Ending {
 #[derive(Debug, Default)]
 struct Output {
     left: usize,
-    /// So many bytes are left that the app's input is not read.
+    /// Whether the limit of remaining bytes is reached, so that the app's input is not read.
     full: bool,
     input_closed: bool,
     check_input_at: Option<Moment>,
@@ -80,10 +80,10 @@ impl Ending {
 }
 
 impl Shim {
-    /// Records that output was written as far as the app reads. `left`: bytes left; `full`: too many to read more
-    /// input; `progress`: some were written.
+    /// Records written output. `left`: bytes left; `full`: too many bytes are left to read more input; `progress`: some
+    /// bytes were written.
     pub fn handle_output_written(&mut self, left: usize, full: bool, progress: bool, now: Moment) {
-        let patience = self.settings.after_eof * PATIENCE_AFTER_EOF;
+        let patience = self.settings.after_eof * EOF_WAIT_FACTOR;
         let output = &mut self.ending.output;
         (output.left, output.full) = (left, full);
         if self.settings.app_is_watched {
@@ -164,9 +164,9 @@ impl Shim {
         let after_eof = self.settings.after_eof;
         let (patience, start) = match (&self.sharing, &self.settings.sharing) {
             (Sharing::Shared, Some(sharing)) => {
-                (after_eof * PATIENCE_AFTER_EOF, sharing.start_timeout)
+                (after_eof * EOF_WAIT_FACTOR, sharing.start_timeout)
             }
-            _ => (after_eof * DEDICATED_PATIENCE_AFTER_EOF, DEDICATED_START),
+            _ => (after_eof * DEDICATED_EOF_WAIT_FACTOR, DEDICATED_START),
         };
         match self.answered_once {
             true => patience,

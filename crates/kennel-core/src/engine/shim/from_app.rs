@@ -1,4 +1,4 @@
-//! Lines of the app: what they start.
+//! Handles lines of the app.
 
 use super::upstream::{Next, Upstream};
 use super::{Listing, Shim, millis_until};
@@ -13,7 +13,7 @@ impl Shim {
     pub fn handle_app_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) -> Verdict {
         let line = line.into();
         if !self.introduced {
-            self.introduce(line, now);
+            self.handle_first_request(line, now);
         }
         let may_wake = self.upstream.hibernates() || self.upstream.needs_a_request();
         if may_wake && needs_server(line) {
@@ -45,7 +45,7 @@ impl Shim {
     }
 
     /// Takes the app's name from its first request, and whether the session may share.
-    fn introduce(&mut self, line: Line<'_>, now: Moment) {
+    fn handle_first_request(&mut self, line: Line<'_>, now: Moment) {
         let message = match Message::parse(line) {
             // Other messages do not decide it, unless the queue is full and no request would be read.
             Ok(Message::Notification(_) | Message::Response(_))

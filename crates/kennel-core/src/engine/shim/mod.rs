@@ -41,7 +41,7 @@ use sharing::Sharing;
 use upstream::{Next, Silence, Upstream};
 
 use crate::engine::RestartLimit;
-use crate::engine::silence::{Due, SilenceTimer};
+use crate::engine::silence::{DueAction, SilenceTimer};
 use crate::message::Line;
 use crate::session::{Replay, Session, Unsent, Verdict};
 use crate::time::Moment;
@@ -49,9 +49,9 @@ use crate::time::Moment;
 /// The settings of a session.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which requests are replayed to the next upstream.
+    /// The requests that are replayed to the next upstream.
     pub replay: Replay,
-    /// How the session shares its server. `None`: it does not.
+    /// How the session shares its server. `None`: it does not share.
     pub sharing: Option<SharingSettings>,
     /// Why the session does not share, for people.
     pub why_dedicated: Option<String>,
@@ -75,7 +75,7 @@ pub struct SharingSettings {
     pub why: String,
 }
 
-/// One session and its successive upstreams.
+/// A session and its successive upstreams.
 #[derive(Debug)]
 pub struct Shim {
     session: Session,
@@ -175,7 +175,7 @@ impl Shim {
             } => self.server_exited(ending, stdin_closed),
             Event::ServerTreeEmpty => self.server_tree_empty(),
             Event::ServerOutdated => self.replace_server(now),
-            Event::StopAsked { unread } => self.stop_for_now(unread, now),
+            Event::StopRequested { unread } => self.stop_for_now(unread, now),
             Event::StoppedChecked { pid } => {
                 if self.silence.handle_check(pid, now) {
                     self.actions.push_back(Action::ReportStopped);
@@ -189,14 +189,14 @@ impl Shim {
         }
     }
 
-    /// Does what is due. Call it after all events were handled.
+    /// Performs what is due. Call it after all events were handled.
     pub fn advance(&mut self, now: Moment) {
         if self.hibernate_at().is_some_and(|at| now >= at) {
             self.stop_server();
             self.hibernate(Unsent::Nothing, now);
         }
-        if self.return_at().is_some_and(|at| now >= at) {
-            self.try_to_return();
+        if self.share_again_at().is_some_and(|at| now >= at) {
+            self.try_to_share();
         }
         self.check_daemon(now);
         if let Upstream::Waiting { until } = self.upstream
@@ -218,7 +218,7 @@ impl Shim {
         let timeouts = [
             of_upstream,
             self.hibernate_at(),
-            self.return_at(),
+            self.share_again_at(),
             self.silence.next_timeout(),
             self.ending.next_timeout(!self.session.is_idle()),
         ];
@@ -272,7 +272,7 @@ impl Shim {
 
     /// Whether the session is dedicated only because there was no daemon.
     pub fn is_dedicated_for_now(&self) -> bool {
-        self.has_server() && matches!(self.sharing, Sharing::ForNow(_))
+        self.has_server() && matches!(self.sharing, Sharing::DedicatedForNow(_))
     }
 
     /// Why the session is dedicated, for people.
@@ -340,10 +340,10 @@ impl Shim {
     fn check_silence(&mut self, now: Moment) {
         let pending = self.has_server() && self.session.has_pending_requests();
         let action = match self.silence.advance(pending, now) {
-            Due::Nothing => return,
-            Due::CheckStopped => Action::CheckStopped,
-            Due::Lost => Action::DeclareServerLost,
-            Due::TimerCancelled => Action::TimerCancelled,
+            DueAction::Nothing => return,
+            DueAction::CheckStopped => Action::CheckStopped,
+            DueAction::Lost => Action::DeclareServerLost,
+            DueAction::TimerCancelled => Action::TimerCancelled,
         };
         self.actions.push_back(action);
     }

@@ -59,7 +59,7 @@ impl Shim {
         }
         // A server that exits by itself before its first response cannot start. A signal does not show that.
         let killed = matches!(ending, Some(ServerExit::Signal(_)));
-        match self.limit.lost(now, self.upstream_answered) {
+        match self.limit.record_loss(now, self.upstream_answered) {
             Some(at) if self.answered_once || killed => {
                 self.upstream = Upstream::Draining(Next::Start { at });
             }
@@ -127,7 +127,7 @@ impl Shim {
     pub(super) fn hibernate(&mut self, unsent: Unsent<'_>, now: Moment) {
         let busy = !self.session.is_quiet();
         self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
-        self.abandon_return(now);
+        self.abandon_sharing(now);
         if self.session.app_is_done() && !self.session.has_pending_requests() {
             return self.give_up("it was stopped", "");
         }

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use crate::time::Moment;
 
-/// Delay before the first attempt to share again. It doubles with each further attempt, up to [`LONGEST`]: no event
+/// Delay before the first attempt to share again. It doubles with each further attempt, up to [`MAX_DELAY`]: no event
 /// tells when a daemon can be started (rule 10).
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Whether a session shares.
 #[derive(Debug)]
 pub(super) enum Sharing {
-    /// It has a dedicated server for good.
+    /// It has a dedicated server until it ends.
     Dedicated,
     Shared,
     /// It has a dedicated server because there was no daemon.
-    ForNow(Return),
+    DedicatedForNow(Return),
 }
 
 /// Attempts to share again.
@@ -29,20 +29,20 @@ pub(super) struct Return {
 }
 
 impl Return {
-    pub(super) fn after_first_wait(now: Moment) -> Return {
+    pub(super) fn first(now: Moment) -> Return {
         Return {
-            next: now + FIRST,
-            wait: FIRST,
+            next: now + FIRST_DELAY,
+            wait: FIRST_DELAY,
             electing: false,
         }
     }
 
     /// Starts with the longest delay, for a daemon that runs but cannot start a server: a session that returned early
     /// would stop its dedicated server in vain.
-    pub(super) fn after_longest_wait(now: Moment) -> Return {
+    pub(super) fn with_max_delay(now: Moment) -> Return {
         Return {
-            next: now + LONGEST,
-            wait: LONGEST,
+            next: now + MAX_DELAY,
+            wait: MAX_DELAY,
             electing: false,
         }
     }
@@ -50,7 +50,7 @@ impl Return {
     /// Records a failed attempt.
     pub(super) fn failed(&mut self, now: Moment) {
         self.electing = false;
-        self.wait = LONGEST.min(self.wait * 2);
+        self.wait = MAX_DELAY.min(self.wait * 2);
         self.next = now + self.wait;
     }
 }

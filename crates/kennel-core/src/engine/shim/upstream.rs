@@ -24,7 +24,7 @@ pub(super) enum Upstream {
     GaveUp,
 }
 
-/// What follows when the process tree is empty.
+/// The next state, once the process tree is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// Another start, at this time.
@@ -62,7 +62,7 @@ pub(super) enum Silence {
 }
 
 impl Upstream {
-    /// Whether there is none, and only a request changes that.
+    /// Whether only a request of the app can start an upstream.
     pub(super) fn needs_a_request(&self) -> bool {
         match self {
             Upstream::Unintroduced | Upstream::Hibernating | Upstream::GaveUp => true,

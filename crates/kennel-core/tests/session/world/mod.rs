@@ -195,7 +195,7 @@ impl World {
             Known::Ids(count) => {
                 let unheard = server.withdraw_requests(count);
                 ids.extend(unheard.iter().map(|serial| self.app.key(*serial)));
-                Unsent::Told {
+                Unsent::Reported {
                     ids: &ids,
                     received: None,
                 }
@@ -204,7 +204,7 @@ impl World {
                 server.withdraw_lines(lines, 0);
                 let rest = server.lines_to_take();
                 server.take(rest, &mut self.app, self.setting.replay)?;
-                Unsent::Told {
+                Unsent::Reported {
                     ids: &ids,
                     received: Some(server.bytes_handed()),
                 }

@@ -13,17 +13,17 @@ pub(super) fn rows(query: &Query) -> io::Result<Vec<TcpSocket>> {
     let mut rows = Vec::new();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         let request = tcp_request(family, 1 << number_of(query.state), &filter(query.ports));
-        diag.ask(&request, |answer| {
+        diag.request(&request, |answer| {
             rows.extend(tcp_socket(answer));
         })?;
     }
     Ok(rows)
 }
 
-/// `least <= port && port <= most` in the bytecode of `inet_diag`. Each comparison has two words. Its second number is how far
+/// `min <= port && port <= max` in the bytecode of `inet_diag`. Each comparison has two words. Its second number is how far
 /// to jump if it does not hold; a jump to one word past the end rejects the socket.
 fn filter(ports: Ports) -> Vec<u8> {
-    let Ports::Within { side, least, most } = ports else {
+    let Ports::Within { side, min, max } = ports else {
         return Vec::new();
     };
     let (at_least, at_most) = match side {
@@ -31,7 +31,7 @@ fn filter(ports: Ports) -> Vec<u8> {
         Side::Remote => (4, 5),
     };
     let mut code = Vec::with_capacity(16);
-    for (operation, or_else, port) in [(at_least, 20u16, least), (at_most, 12, most)] {
+    for (operation, or_else, port) in [(at_least, 20u16, min), (at_most, 12, max)] {
         code.extend([operation, 8]);
         code.extend(or_else.to_ne_bytes());
         code.extend([0, 0]);

@@ -8,21 +8,21 @@ use crate::os::{self, Descriptor};
 
 /// How long a descriptor must stay open to be a bond. Programs that list processes have a pidfd or the directory of
 /// each of them open for a moment.
-const LASTING: Duration = Duration::from_millis(200);
+const MIN_BOND_TIME: Duration = Duration::from_millis(200);
 
 /// Commands of Kennel that search for orphans.
-const SEARCHES: [&str; 2] = ["doctor", "reap"];
+const SEARCH_COMMANDS: [&str; 2] = ["doctor", "reap"];
 
 /// Holders of each open file of the machine, by its link.
 type Holders = HashMap<String, Vec<(u32, Descriptor)>>;
 
-/// What processes have of other processes at one moment, read when it is first needed.
+/// References between processes at one moment (descriptors, locks, pidfds), read when first needed.
 #[derive(Default)]
 pub(super) struct Bonds {
     /// Tracers, each with the process that it traces.
     traced: OnceCell<Vec<(u32, u32)>>,
     pidfds: OnceCell<Vec<Pidfd>>,
-    /// Set when [`LASTING`] is over.
+    /// Set when [`MIN_BOND_TIME`] is over.
     waited: OnceCell<()>,
 }
 
@@ -59,7 +59,8 @@ impl Bonds {
         let pidfds = self.pidfds.get_or_init(|| pidfds(holders));
         let mut pidfds = pidfds.iter().filter(|pidfd| pidfd.process == pid);
         if let Some(Pidfd { holder, .. }) = pidfds.find(|pidfd| {
-            is_other(pidfd.holder) && self.lasts(|| os::pidfd_target(pidfd.at) == Some(pidfd.task))
+            is_other(pidfd.holder)
+                && self.stays_open(|| os::pidfd_target(pidfd.at) == Some(pidfd.task))
         }) {
             bonds.push(format!(
                 "may be signalled by pid {holder}, which has a pidfd of it"
@@ -68,8 +69,8 @@ impl Bonds {
         // Its directory can be used like a pidfd.
         for link in [format!("/proc/{pid}"), format!("/proc/{pid}/mem")] {
             let mut users = holders.get(&link).into_iter().flatten();
-            if let Some((other, _)) =
-                users.find(|&&(other, at)| is_other(other) && self.lasts(|| at.leads_to(&link)))
+            if let Some((other, _)) = users
+                .find(|&&(other, at)| is_other(other) && self.stays_open(|| at.leads_to(&link)))
             {
                 bonds.push(format!("may be used by pid {other}, which has {link} open"));
             }
@@ -77,11 +78,11 @@ impl Bonds {
         bonds
     }
 
-    /// Whether a descriptor that was seen open still is when [`LASTING`] is over.
-    fn lasts(&self, is_open: impl Fn() -> bool) -> bool {
+    /// Whether a descriptor that was seen open still is when [`MIN_BOND_TIME`] is over.
+    fn stays_open(&self, is_open: impl Fn() -> bool) -> bool {
         self.waited.get_or_init(|| {
             // A wait that fails proves nothing: then the descriptor counts.
-            let _ = crate::events::sleep(&[], &[], Some(LASTING));
+            let _ = crate::events::sleep(&[], &[], Some(MIN_BOND_TIME));
         });
         is_open()
     }
@@ -92,7 +93,7 @@ fn is_search(pid: u32) -> bool {
     let is_command = || {
         let line = os::command_line(pid).unwrap_or_default();
         line.get(1)
-            .is_some_and(|word| SEARCHES.contains(&word.as_str()))
+            .is_some_and(|word| SEARCH_COMMANDS.contains(&word.as_str()))
     };
     pid == std::process::id() || (os::is_kennel(pid) && is_command())
 }

@@ -7,7 +7,7 @@ use std::io;
 
 use super::bonds::Bonds;
 use super::shared::SharedObjects;
-use super::state::{StateDoubts, unseen};
+use super::state::{StateDoubts, unknown_fact};
 use super::work::{OtherWriters, Work};
 use crate::os::{self, Descriptor, FarEnd, FileKind, OpenFile, Sockets};
 use crate::process::ProcessRef;
@@ -43,7 +43,7 @@ pub(super) struct Snapshot {
 pub(super) struct Judgement {
     /// Reasons to spare it, as text. Empty if no process can use it in any known way.
     pub(super) doubts: Vec<String>,
-    /// Whether one of them is that we may not look.
+    /// Whether one of the doubts is that this user may not read something.
     pub(super) hidden: bool,
     /// Its work so far.
     pub(super) work: Work,
@@ -78,9 +78,9 @@ impl Snapshot {
         let mut doubts = Vec::new();
         let mut hidden = false;
         let mut work = Work::of(members);
-        doubts.extend(work.unseen());
+        doubts.extend(work.unknown_work());
         if let Err(error) = &self.blocked {
-            doubts.push(unseen("which processes wait for locks", error));
+            doubts.push(unknown_fact("which processes wait for locks", error));
         }
         let mut files: Vec<(u32, OpenFile)> = Vec::new();
         let pids: HashSet<u32> = members.iter().map(|member| member.pid()).collect();
@@ -96,7 +96,10 @@ impl Snapshot {
                 Ok(shared) => doubts.extend(shared.iter().map(|why| format!("pid {pid} {why}"))),
                 Err(_) if !member.is_alive() => {}
                 Err(error) => {
-                    doubts.push(unseen(&format!("the memory that pid {pid} shares"), &error));
+                    doubts.push(unknown_fact(
+                        &format!("the memory that pid {pid} shares"),
+                        &error,
+                    ));
                 }
             }
             match os::open_files(pid) {
@@ -263,7 +266,9 @@ impl Tree<'_> {
             FileKind::Device(major, minor) if HARMLESS_DEVICES.contains(&(*major, *minor)) => {
                 return None;
             }
-            FileKind::Kernel(_) if file.armed => "has a timer, and may go on by itself".to_owned(),
+            FileKind::Kernel(_) if file.armed => {
+                "has a timer, and may wake up by itself".to_owned()
+            }
             FileKind::Kernel(_) if link == os::IO_URING => RING.to_owned(),
             FileKind::Kernel(name) if name == "eventfd" => return self.event(file),
             FileKind::Kernel(name) if name == "eventpoll" => return self.epoll(file),

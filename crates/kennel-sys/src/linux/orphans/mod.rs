@@ -26,10 +26,10 @@ use work::Work;
 /// Maximum number of launchers before a server.
 const MAX_LAUNCHERS: usize = 32;
 /// Time for a server that lost its app to exit by itself before it is called an orphan.
-const SETTLING: Duration = Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Facts about a suspect from its last examination.
 #[derive(Debug)]
-pub(crate) struct OrphanLook {
+pub(crate) struct OrphanFacts {
     /// The process whose stdin and stdout were examined.
     server: ProcessRef,
     /// The work of the whole tree up to then.
@@ -43,12 +43,13 @@ pub(crate) fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         return Ok(first);
     }
     // A server that lost its app a moment ago may be about to exit: only those that stay are reported.
-    crate::events::sleep(&[], &[], Some(SETTLING))?;
+    crate::events::sleep(&[], &[], Some(EXIT_GRACE))?;
     let snapshot = Snapshot::take(pids_of(&first));
     let table = ProcessTable::now()?;
     let lasting = first.into_iter().filter_map(|before| {
-        let mut now = before.judged_again(&snapshot, &table)?;
-        now.doubts.extend(now.look.work.since(&before.look.work));
+        let mut now = before.reexamine(&snapshot, &table)?;
+        now.doubts
+            .extend(now.facts.work.difference(&before.facts.work));
         now.hidden |= before.hidden;
         for doubt in before.doubts {
             if !now.doubts.contains(&doubt) {
@@ -58,12 +59,12 @@ pub(crate) fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         Some(now)
     });
     let mut found: Vec<Orphan> = lasting.collect();
-    spare_partners(&mut found, &table);
+    add_doubts_of_partners(&mut found, &table);
     Ok(found)
 }
 
 /// Adds a doubt to orphans that share something with a suspect in doubt: that one is not ended, and may need them.
-fn spare_partners(found: &mut [Orphan], table: &ProcessTable) {
+fn add_doubts_of_partners(found: &mut [Orphan], table: &ProcessTable) {
     let certain = |found: &[Orphan]| found.iter().filter(|orphan| orphan.is_certain()).count();
     let mut before = found.len();
     while certain(found) < before {
@@ -71,7 +72,7 @@ fn spare_partners(found: &mut [Orphan], table: &ProcessTable) {
         let orphans = found.iter().filter(|orphan| orphan.is_certain());
         let snapshot = Snapshot::take(pids_of(orphans));
         for orphan in found.iter_mut().filter(|orphan| orphan.is_certain()) {
-            let now = orphan.judged_again(&snapshot, table);
+            let now = orphan.reexamine(&snapshot, table);
             orphan
                 .doubts
                 .extend(now.into_iter().flat_map(|now| now.doubts));
@@ -91,8 +92,8 @@ pub(crate) fn end(orphans: &[Orphan], after_term: Duration) -> io::Result<Vec<En
     let snapshot = Snapshot::take(pids_of(orphans));
     let table = ProcessTable::now()?;
     let condemned = |orphan: &Orphan| -> Vec<ProcessRef> {
-        let now = orphan.judged_again(&snapshot, &table);
-        let is_idle = |now: &Orphan| now.look.work.since(&orphan.look.work).is_empty();
+        let now = orphan.reexamine(&snapshot, &table);
+        let is_idle = |now: &Orphan| now.facts.work.difference(&orphan.facts.work).is_empty();
         let is_certain = |now: &Orphan| now.is_certain() && is_idle(now);
         let certain = orphan.is_certain() && now.as_ref().is_some_and(is_certain);
         now.filter(|_| certain)
@@ -131,7 +132,7 @@ fn look(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         }
     }
     for suspect in &suspects {
-        let (below, _) = below(&suspect.top, &table);
+        let (below, _) = descendants_of(&suspect.top, &table);
         let members = below.iter().chain([&suspect.top]);
         snapshot.suspects.extend(members.map(ProcessRef::pid));
     }
@@ -154,16 +155,16 @@ impl Orphan {
             server,
             top,
             evidence,
-            unclear,
+            starter_doubt,
         } = suspect;
-        let (below, kennel) = below(&top, table);
+        let (below, kennel) = descendants_of(&top, table);
         let members: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
         let Judgement {
             mut doubts,
             hidden,
             work,
         } = snapshot.judge(&members);
-        doubts.extend(unclear.map(str::to_owned));
+        doubts.extend(starter_doubt.map(str::to_owned));
         doubts.extend(kennel.map(|pid| {
             format!("its descendant with pid {pid} is a Kennel process in charge of a server")
         }));
@@ -179,19 +180,19 @@ impl Orphan {
             memory: members.iter().map(resident).sum(),
             age: os::age(top.pid()),
             user: user_of(&members),
-            look: OrphanLook { server, work },
+            facts: OrphanFacts { server, work },
             below,
             process: top,
         }
     }
 
-    /// The same suspect as it is now; `None` if it is gone or no suspect any more.
-    fn judged_again(&self, snapshot: &Snapshot, table: &ProcessTable) -> Option<Orphan> {
-        let now = suspect(self.look.server.pid(), &snapshot.sockets)?;
+    /// Examines the suspect again; `None` if it is gone or no suspect any more.
+    fn reexamine(&self, snapshot: &Snapshot, table: &ProcessTable) -> Option<Orphan> {
+        let now = suspect(self.facts.server.pid(), &snapshot.sockets)?;
         let same = |one: &ProcessRef, other: &ProcessRef| {
             one.identity().same_process(other.identity()) && one.is_alive()
         };
-        let same = same(&self.look.server, &now.server) && same(&self.process, &now.top);
+        let same = same(&self.facts.server, &now.server) && same(&self.process, &now.top);
         same.then(|| Orphan::judge(now, snapshot, table))
     }
 }
@@ -211,7 +212,7 @@ struct Suspect {
     top: ProcessRef,
     evidence: Evidence,
     /// Why its starter may still live.
-    unclear: Option<&'static str>,
+    starter_doubt: Option<&'static str>,
 }
 
 /// The suspect that `pid` is, or whose launcher it is.
@@ -225,7 +226,7 @@ fn suspect(pid: u32, sockets: &Sockets) -> Option<Suspect> {
     let no_writer = os::writers(pid, input, sockets) == FarEnd::Abandoned;
     let server = ProcessRef::open(pid).ok()?;
     let (top, adopted_by) = adopted(ProcessRef::open(pid).ok()?, (input, output))?;
-    let unclear = if shares_session_with_init(&top, adopted_by) {
+    let starter_doubt = if shares_session_with_init(&top, adopted_by) {
         Some("it is in the session of pid 1, which may have started it")
     } else if !os::is_reaper(adopted_by) {
         Some("its parent may have started it, or supervise it")
@@ -243,7 +244,7 @@ fn suspect(pid: u32, sockets: &Sockets) -> Option<Suspect> {
         server,
         top,
         evidence,
-        unclear,
+        starter_doubt,
     })
 }
 
@@ -275,12 +276,12 @@ fn adopted(process: ProcessRef, stdio: (Channel, Channel)) -> Option<(ProcessRef
             top = parent;
             continue;
         }
-        return came_by_adoption(&top, &parent, &[input, output]).then(|| (top, parent.pid()));
+        return was_adopted(&top, &parent, &[input, output]).then(|| (top, parent.pid()));
     }
     None
 }
 
-fn came_by_adoption(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)]) -> bool {
+fn was_adopted(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)]) -> bool {
     // Kennel is in charge of its descendants.
     if os::is_kennel(parent.pid()) || os::is_kennel(child.pid()) {
         return false;
@@ -306,7 +307,7 @@ fn came_by_adoption(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)
 
 /// The descendants of a process, except Kennel's processes and their descendants. Also returns the pid of a Kennel process
 /// that works for it. A daemon does not count: it works for any session.
-fn below(process: &ProcessRef, table: &ProcessTable) -> (Vec<ProcessRef>, Option<u32>) {
+fn descendants_of(process: &ProcessRef, table: &ProcessTable) -> (Vec<ProcessRef>, Option<u32>) {
     let mut kennel = None;
     let judge = |process: &ProcessRef, _: &ProcessRef| {
         let pid = process.pid();

@@ -10,7 +10,7 @@ use crate::process::ProcessRef;
 #[derive(Debug, Default)]
 pub(super) struct StateDoubts {
     pub(super) doubts: Vec<String>,
-    /// Whether one of them is that we may not look.
+    /// Whether one of the doubts is that this user may not read something.
     pub(super) hidden: bool,
 }
 
@@ -22,19 +22,19 @@ impl StateDoubts {
         found.status(pid);
         found.waits(pid);
         let what = format!("whether pid {pid} is frozen");
-        found.ask(pid, &what, os::is_frozen(pid), |frozen| {
+        found.check_fact(pid, &what, os::is_frozen(pid), |frozen| {
             frozen.then_some("is frozen, and may be continued".to_owned())
         });
         let what = format!("the timers of pid {pid}");
-        found.ask(pid, &what, os::has_timers(pid), |timers| {
-            timers.then_some("has a timer, and may go on by itself".to_owned())
+        found.check_fact(pid, &what, os::has_timers(pid), |timers| {
+            timers.then_some("has a timer, and may wake up by itself".to_owned())
         });
         let what = format!("the signals of pid {pid}");
-        found.ask(pid, &what, os::catches_alarm(pid), |catches| {
-            catches.then_some("catches SIGALRM, and may go on by itself".to_owned())
+        found.check_fact(pid, &what, os::catches_alarm(pid), |catches| {
+            catches.then_some("catches SIGALRM, and may wake up by itself".to_owned())
         });
         let what = format!("the namespaces of pid {pid}");
-        found.ask(pid, &what, os::foreign_namespace(pid), |kind| {
+        found.check_fact(pid, &what, os::foreign_namespace(pid), |kind| {
             kind.map(|kind| format!("is in another {kind} namespace, which it may keep for others"))
         });
         match process.is_alive() {
@@ -46,12 +46,12 @@ impl StateDoubts {
     fn status(&mut self, pid: u32) {
         let stat = os::stat(pid);
         let stopped = stat.as_ref().is_ok_and(|stat| stat.stopped);
-        self.ask(pid, &format!("the state of pid {pid}"), stat, |stat| {
+        self.check_fact(pid, &format!("the state of pid {pid}"), stat, |stat| {
             let words = "has a controlling terminal".to_owned();
             stat.terminal.then_some(words)
         });
         let what = format!("which process traces pid {pid}");
-        self.ask(pid, &what, os::tracer_of(pid), |tracer| match tracer {
+        self.check_fact(pid, &what, os::tracer_of(pid), |tracer| match tracer {
             Some(tracer) => Some(format!("is traced by pid {tracer}")),
             None => stopped.then_some("is stopped, and may be continued".to_owned()),
         });
@@ -70,12 +70,12 @@ impl StateDoubts {
                 Wait::Other(words) => Ok(Some(words)),
                 Wait::Unseen(error) => Err(error),
             };
-            self.ask(pid, &what, wait, |words| words);
+            self.check_fact(pid, &what, wait, |words| words);
         }
     }
 
     /// Adds the doubt that follows from an answer, or that there is no answer. Threads may have the same doubt.
-    fn ask<T>(
+    fn check_fact<T>(
         &mut self,
         pid: u32,
         what: &str,
@@ -86,7 +86,7 @@ impl StateDoubts {
             Ok(answer) => doubt(answer).map(|words| format!("pid {pid} {words}")),
             Err(error) => {
                 self.hidden |= error.kind() == io::ErrorKind::PermissionDenied;
-                Some(unseen(what, &error))
+                Some(unknown_fact(what, &error))
             }
         };
         let new = doubt.filter(|doubt| !self.doubts.contains(doubt));
@@ -95,6 +95,6 @@ impl StateDoubts {
 }
 
 /// The doubt about a fact that cannot be seen.
-pub(super) fn unseen(what: &str, error: &io::Error) -> String {
+pub(super) fn unknown_fact(what: &str, error: &io::Error) -> String {
     format!("cannot see {what} ({error})")
 }

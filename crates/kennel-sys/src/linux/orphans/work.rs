@@ -1,5 +1,5 @@
-//! Work of a suspect between two looks. A process that computes, reads, writes or starts others may be a job that needs no
-//! reader or writer at its stdin and stdout, such as `make >log &` in a terminal that was closed.
+//! The work of a suspect between two examinations. A process that computes, reads, writes or starts others may be a job
+//! that needs no reader or writer at its stdin and stdout, such as `make >log &` in a terminal that was closed.
 
 use std::collections::HashMap;
 use std::io;
@@ -60,7 +60,7 @@ impl Work {
             let progress = Progress::of(pid).unwrap_or_else(|error| {
                 let what = format!("whether pid {pid} works");
                 let hides = member.is_alive();
-                unseen.extend(hides.then(|| state::unseen(&what, &error)));
+                unseen.extend(hides.then(|| state::unknown_fact(&what, &error)));
                 Progress::default()
             });
             (*member.identity(), progress)
@@ -74,7 +74,7 @@ impl Work {
     }
 
     /// Processes whose work cannot be seen, as text.
-    pub(super) fn unseen(&self) -> impl Iterator<Item = String> {
+    pub(super) fn unknown_work(&self) -> impl Iterator<Item = String> {
         self.unseen.iter().cloned()
     }
 
@@ -84,7 +84,7 @@ impl Work {
     }
 
     /// Work since an earlier look, as text.
-    pub(super) fn since(&self, before: &Work) -> Vec<String> {
+    pub(super) fn difference(&self, before: &Work) -> Vec<String> {
         let passed = self.at.saturating_duration_since(before.at);
         let mut doubts = Vec::new();
         let (mut cpu, mut read, mut written) = (Duration::ZERO, 0, 0);
@@ -120,8 +120,8 @@ impl Work {
     }
 }
 
-/// Whether the holder of a descriptor changed its file. If others write to it too, as to a common log, only the position of
-/// the descriptor shows that.
+/// Whether the holder of a descriptor changed its file. If other processes write to it too, as to a common log, only the
+/// position of the descriptor shows that.
 fn changed(before: &FileStamp, now: &FileStamp, others: OtherWriters) -> bool {
     let moved = before.position != now.position;
     let differs = (before.size, before.changed) != (now.size, now.changed);
@@ -169,21 +169,21 @@ mod tests {
         let mut later = Work::of(&members);
         later.at = before.at + Duration::from_millis(500);
         later.members[0].1 = before.members[0].1;
-        assert_eq!(later.since(&before), Vec::<String>::new());
+        assert_eq!(later.difference(&before), Vec::<String>::new());
         later.members[0].1.cpu += IDLE_CPU * 2;
         later.members[0].1.read += IDLE_BYTES * 2;
         later.members[0].1.written += IDLE_BYTES * 2;
-        let doubts = later.since(&before).join("; ");
+        let doubts = later.difference(&before).join("; ");
         for words in ["computes", "it reads", "it writes"] {
             assert!(doubts.contains(words), "{words}: {doubts}");
         }
         let mut parent = Work::of(&members);
         parent.members.clear();
-        let doubts = later.since(&parent).join("; ");
+        let doubts = later.difference(&parent).join("; ");
         assert!(doubts.contains("starts processes"), "{doubts}");
         later.at = before.at + Duration::from_secs(60);
         assert_eq!(
-            later.since(&before),
+            later.difference(&before),
             Vec::<String>::new(),
             "within the limit for a minute"
         );

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::ClientConn;
 use crate::confined;
 use crate::daemon::daemon_state::DaemonState;
-use crate::daemon::server::os;
+use crate::daemon::server::to_os_string;
 use crate::former_key;
 use crate::key;
 use crate::key::rights;
@@ -35,7 +35,7 @@ impl Refusal {
     fn reason(self) -> String {
         match self {
             Refusal::Dedicated(why) => why,
-            Refusal::Shortage(error) => format!("this daemon cannot check it: {error}"),
+            Refusal::Shortage(error) => format!("this daemon cannot check its key: {error}"),
         }
     }
 }
@@ -62,7 +62,7 @@ pub(super) fn of_hello(
     let clients = daemon.clients.borrow();
     let is_taken = |other: &ClientConn| other.has_session(&hello.session) && !is_same(conn, other);
     match clients.values().any(|other| is_taken(other)) {
-        true => Err("its session is another process's".into()),
+        true => Err("its session belongs to another process".into()),
         false => Ok(()),
     }
 }
@@ -88,8 +88,8 @@ pub(super) fn of_bare(
     }
 }
 
-/// Whether a server may be started for this client, which may have confined itself since it was accepted: only if it is
-/// confined as the daemon is. Why not, for people.
+/// Checks whether a server may be started for this client, which may have confined itself since it was accepted: its
+/// confinement must equal the daemon's. `Err`: the reason, for people.
 ///
 /// Its key is not checked: it names the program as it was found then, and a server may be started again because its files
 /// changed.
@@ -97,12 +97,12 @@ pub(in crate::daemon) fn may_have_a_server(conn: &ClientConn) -> Result<(), Stri
     is_confined_as_we_are(&confinement_of(conn).map_err(Refusal::reason)?)
 }
 
-const NOT_CONFINED_AS_WE_ARE: &str = "it is not confined as this daemon is";
+const DIFFERENT_CONFINEMENT: &str = "its confinement differs from this daemon's";
 
 fn is_confined_as_we_are(theirs: &Confinement) -> Result<(), String> {
     match *theirs == *confined::ours()? {
         true => Ok(()),
-        false => Err(NOT_CONFINED_AS_WE_ARE.to_owned()),
+        false => Err(DIFFERENT_CONFINEMENT.to_owned()),
     }
 }
 
@@ -114,7 +114,7 @@ pub(in crate::daemon) fn may_offer_program(daemon: &DaemonState, conn: &ClientCo
     else {
         return false;
     };
-    has_key_of_daemon(daemon, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
+    has_key_of_daemon(daemon, hello, &theirs).is_ok() && theirs.permits_all_of(ours)
 }
 
 /// Whether a client with this hello and confinement has the daemon's key; why not, for people.
@@ -130,7 +130,7 @@ fn has_key_of_daemon(
         return Ok(());
     }
     let Some(hash) = key::hash_of_hello(hello, theirs) else {
-        return Err("another version of Kennel made its key".to_owned());
+        return Err("its key was computed by another version of Kennel".to_owned());
     };
     if hash.starts_with(daemon.key_dir.key()) && is_current_hash(daemon, &hash) {
         return Ok(());
@@ -146,7 +146,7 @@ fn has_key_of_daemon(
             .all(|it| have_same_rights(hello, it));
     match at_former && is_current_hash(daemon, &hash) {
         true => Ok(()),
-        false => Err("its key is not this daemon's".to_owned()),
+        false => Err("its key differs from this daemon's".to_owned()),
     }
 }
 
@@ -190,9 +190,9 @@ fn have_same_rights(one: &ClientHello, other: &ClientHello) -> bool {
 
 /// The variables that count in every key.
 fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
-    let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
+    let command: Vec<OsString> = hello.spec.command.iter().map(to_os_string).collect();
     let always = Always::of(&command);
-    let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+    let pair = |(name, value): &(Text, Text)| (to_os_string(name), to_os_string(value));
     let env: Vec<(OsString, OsString)> = hello.env.iter().map(pair).collect();
     let counts = |(name, value): &&(OsString, OsString)| always.counts(name, value, &env);
     let mut rights: Vec<_> = env.iter().filter(counts).cloned().collect();
@@ -211,7 +211,7 @@ pub(super) enum ArrivalSnapshot {
     /// way.
     Same(Vec<String>),
     Dedicated(String),
-    /// With the system's error number.
+    /// The check failed with the system's error number.
     Shortage(i32),
 }
 
@@ -225,7 +225,7 @@ impl ArrivalCheck {
     /// The check of a client that connected to an older build, which did not hand its check over.
     pub(super) fn unknown() -> ArrivalCheck {
         ArrivalCheck(Err(
-            "how it was confined when it connected is not known".into()
+            "its confinement at the time of the connection is unknown".into(),
         ))
     }
 
@@ -244,7 +244,7 @@ impl ArrivalCheck {
         ArrivalCheck(match snapshot {
             ArrivalSnapshot::Same(facts) => match confined::ours() {
                 Ok(ours) if ours.facts() == facts => Ok(()),
-                Ok(_) => Err(NOT_CONFINED_AS_WE_ARE.into()),
+                Ok(_) => Err(DIFFERENT_CONFINEMENT.into()),
                 Err(why) => Err(why.into()),
             },
             ArrivalSnapshot::Dedicated(why) => Err(why.into()),
@@ -262,15 +262,15 @@ fn confinement_of(conn: &ClientConn) -> Result<Confinement, Refusal> {
         // A process reference needs a descriptor, too.
         return Err(match File::open("/dev/null") {
             Err(error) if of_shortage(&error) => Refusal::Shortage(error),
-            _ => "its process cannot be seen".into(),
+            _ => "its process is not visible".into(),
         });
     };
     // With its children: it would start its server where they are.
-    let theirs = match Confinement::of_it_and_its_children(process, confined::ours()?) {
+    let theirs = match Confinement::of_process_and_children(process, confined::ours()?) {
         Ok(theirs) => theirs,
         Err(error) if of_shortage(&error) => return Err(Refusal::Shortage(error)),
         Err(error) => {
-            return Err(format!("what confines its process cannot be read: {error}").into());
+            return Err(format!("the confinement of its process cannot be read: {error}").into());
         }
     };
     match theirs.is_filtered() {
@@ -310,7 +310,7 @@ pub(in crate::daemon) fn print_keys() -> ExitCode {
             println!("{}", keys.join(" "));
             ExitCode::SUCCESS
         }
-        None => crate::fail("stdin is no hello with a key of this version"),
+        None => crate::fail("stdin is not a hello with a key of this version"),
     }
 }
 

@@ -15,7 +15,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{HalfLine, InputLine, SMALL, SOON};
+use kennel_core::engine::daemon::{HalfLine, InputLine, MIN_PER_CONNECTION, RECHECK_INTERVAL};
 use kennel_core::lifetime::ClientId;
 use kennel_sys::io::Event;
 
@@ -32,7 +32,7 @@ use crate::lines::{CHUNK, Inbox, TooLong};
 /// connection may send for ever.
 const MAX_AFTER_EXIT: usize = 2 << 20;
 
-/// Maximum bytes of lines longer than [`CHUNK`] that are judged in one turn of the event loop, unless one line is longer.
+/// Maximum bytes of lines longer than [`CHUNK`] that are parsed in one turn of the event loop, unless one line is longer.
 const MAX_JUDGED: usize = 1 << 20;
 
 /// A client and its daemon, for the handlers of the client's events.
@@ -78,7 +78,7 @@ impl<'a> ClientRef<'a> {
         self.update_interest();
     }
 
-    /// Does its queued work: writes what waits, goes on reading.
+    /// Does its queued work: writes queued output and continues to read.
     pub(in crate::daemon) fn run(self) {
         if self.conn.is_leaving.get() {
             return self.leave("the daemon closed it");
@@ -122,7 +122,7 @@ impl<'a> ClientRef<'a> {
         }
     }
 
-    /// Handles the exit of one of its processes. The lines that it sent before are still for its server.
+    /// Handles the exit of one of its processes. The lines that it sent before still go to its server.
     pub(in crate::daemon) fn on_exit(self) {
         self.conn.exits.take();
         if self.is_unintroduced() {
@@ -142,7 +142,7 @@ impl<'a> ClientRef<'a> {
         self.update_interest();
     }
 
-    /// Reads what is there, or the end of input.
+    /// Reads available input, or the end of input.
     fn on_readable(self) {
         if self.is_unintroduced() {
             return self.read_first_line();
@@ -221,7 +221,7 @@ impl<'a> ClientRef<'a> {
                 let is_blocked = flushed == Flushed::Blocked;
                 self.conn.is_blocked.set(is_blocked);
                 if is_blocked {
-                    self.conn.look_at_unread();
+                    self.conn.record_unread();
                 }
                 if flushed == Flushed::Ended {
                     self.leave("all is written");
@@ -309,10 +309,10 @@ impl<'a> ClientRef<'a> {
             .count_judged(length, self.conn.half_line_length());
     }
 
-    /// Whether so much was judged in this turn of the event loop that something long waits for the next one: then others
-    /// are served in between.
+    /// Whether the limit of parsed bytes of this turn of the event loop is reached, so that a long line waits for the
+    /// next turn and other clients are served before it.
     pub(super) fn must_wait_for_turn(self, length: usize) -> bool {
-        let waits = length > CHUNK && self.daemon.judged.get() >= MAX_JUDGED;
+        let waits = length > CHUNK && self.daemon.parsed_bytes.get() >= MAX_JUDGED;
         if waits {
             self.conn.run_queue.push(Runnable::Client(self.id));
         }
@@ -331,7 +331,7 @@ impl<'a> ClientRef<'a> {
         self.conn.run_queue.push(Runnable::Client(self.id));
     }
 
-    /// Decides what is read next, after all complete lines were taken or no more of them are for now.
+    /// Decides how to continue after all complete lines were taken, or no further line may be taken now.
     fn lines_are_taken(self) {
         // A line that was taken while memory is short is still there if the next one waits.
         self.conn.inbox.borrow_mut().compact();
@@ -339,12 +339,14 @@ impl<'a> ClientRef<'a> {
             Reading::HalfClosed => {}
             Reading::AfterExit(count) => self.read_after_exit(count),
             _ if self.must_be_throttled() => self.throttle(),
-            _ if self.conn.inbox.borrow().len() <= SMALL => self.conn.half_line_started.set(None),
+            _ if self.conn.inbox.borrow().len() <= MIN_PER_CONNECTION => {
+                self.conn.half_line_started.set(None)
+            }
             _ => self.decide_on_half_line(Instant::now(), false),
         }
     }
 
-    /// Reads on after the exit of its process, until its queue is full of answers, which nobody reads.
+    /// Continues to read after the exit of its process, until its queue is full of responses: no process reads them.
     fn read_after_exit(self, count_before: usize) {
         let is_enough =
             count_before >= MAX_AFTER_EXIT || self.exceeds_share() || self.conn.to_client.is_full();
@@ -367,7 +369,7 @@ impl<'a> ClientRef<'a> {
         self.daemon.throttled_clients.borrow_mut().insert(self.id);
         // Memory may become free without an event of this client.
         let is_short = self.daemon.is_short_of_memory();
-        let check_at = is_short.then(|| Instant::now() + SOON);
+        let check_at = is_short.then(|| Instant::now() + RECHECK_INTERVAL);
         self.daemon.set_timer(Timer::Client(self.id), check_at);
     }
 
@@ -377,14 +379,14 @@ impl<'a> ClientRef<'a> {
         self.daemon.set_timer(Timer::Client(self.id), None);
     }
 
-    /// Asks the engine whether its half line is read on, which has waited for memory `since` then. A closed connection is
-    /// read in any case, so that its end is found.
+    /// Asks the engine whether to read more of its half line, which has waited for memory since `since`. A closed
+    /// connection is always read, so that its end is found.
     fn decide_on_half_line(self, since: Instant, is_hung_up: bool) {
         let (daemon, conn) = (self.daemon, self.conn);
         if conn.half_line_started.get().is_none() {
             conn.half_line_started.set(Some(since));
         }
-        let is_small = is_hung_up || conn.half_line_length() <= SMALL;
+        let is_small = is_hung_up || conn.half_line_length() <= MIN_PER_CONNECTION;
         let decision = match is_small || daemon.make_room_for_client(self.id) {
             true => HalfLine::Read,
             false => {
@@ -403,7 +405,7 @@ impl<'a> ClientRef<'a> {
             HalfLine::Read => {}
         }
         if conn.waits_since().is_some() {
-            conn.has_waited_for_memory(since, Instant::now());
+            conn.resume_half_line(since, Instant::now());
         }
         daemon.set_timer(Timer::Client(self.id), None);
         conn.reading.set(Reading::Open);
@@ -449,7 +451,7 @@ impl<'a> ClientRef<'a> {
         daemon.client_left(id);
     }
 
-    /// Sets what its descriptors wait for.
+    /// Sets the interest of its descriptors.
     fn update_interest(self) {
         let Some(socket) = self.socket() else {
             return;
@@ -514,8 +516,8 @@ impl<'a> ClientRef<'a> {
 
 /// Its lines.
 impl ClientRef<'_> {
-    /// Takes its next complete line. `false` if there is none, or if the client must read first: a short line may have a
-    /// long answer.
+    /// Takes its next complete line. `false` if it has no complete line, or must read its output first: a short line may
+    /// have a long response.
     fn take_line(self, inbox: &RefCell<Inbox>, at: Instant) -> bool {
         if self.conn.to_client.is_full() || self.exceeds_share() {
             return false;

@@ -189,7 +189,7 @@ impl ClientConn {
         if let Phase::Refused(_) = &*conn.phase.borrow() {
             daemon.set_timer(Timer::Client(id), Some(Instant::now() + CLOSE_TIMEOUT));
         }
-        let (sight, now) = (conn.sight(), daemon.now());
+        let (sight, now) = (conn.liveness(), daemon.now());
         let mut engine = daemon.engine.borrow_mut();
         let restored = engine.restore_client(id, snapshot.engine, introduction, sight, now);
         restored.ok_or(io::ErrorKind::InvalidData)?;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use kennel_core::engine::daemon::{
-    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, FirstLine, InputLine, Introduction, Refused, Replies, SMALL,
-    TOO_MANY_ENVIRONMENTS, UnfinishedFirstLine,
+    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, FirstLine, InputLine, Introduction, MIN_PER_CONNECTION,
+    RefusedConnection, Replies, TOO_MANY_ENVIRONMENTS, UnfinishedFirstLine,
 };
 use kennel_core::hello::ClientHello;
 use kennel_sys::memory::release_free_memory;
@@ -62,9 +62,9 @@ impl ClientRef<'_> {
             return;
         }
         if let Some(socket) = self.socket() {
-            let _ = socket.try_write(&Replies::going());
+            let _ = socket.try_write(&Replies::leaving_reply());
         }
-        self.leave("the daemon ends");
+        self.leave("the daemon is exiting");
     }
 
     pub(super) fn first_line_timed_out(self) {
@@ -107,8 +107,8 @@ impl ClientRef<'_> {
         let First { line, ended } = first;
         let kind = FirstLine::of(&line);
         if let FirstLine::Ping = kind {
-            let _ = socket.try_write(&Replies::pong());
-            return Err("it was only a ping".into());
+            let _ = socket.try_write(&Replies::pong_reply());
+            return Err("it only sent a ping".into());
         }
         conn.to_client.write_directly_to(Rc::downgrade(socket));
         match kind {
@@ -126,14 +126,14 @@ impl ClientRef<'_> {
                 match served {
                     Ok(()) => {}
                     Err(NotServed::Refused(Refusal::Dedicated(why))) => {
-                        turn_away(self, socket, &why);
+                        refuse(self, socket, &why);
                         return Ok(());
                     }
                     Err(NotServed::Refused(Refusal::Shortage(error))) => {
                         accept::refuse_for_shortage(daemon, socket.stream(), &error);
-                        return Err(format!("it cannot be checked now: {error}"));
+                        return Err(format!("it cannot be checked at the moment: {error}"));
                     }
-                    Err(NotServed::Ends(why)) => return Err(why),
+                    Err(NotServed::Closed(why)) => return Err(why),
                 }
             }
             FirstLine::Bare | FirstLine::Ping => serve_bare(self, socket, &line, on_arrival)?,
@@ -163,8 +163,8 @@ fn serve_bare(
     let ClientRef { daemon, id, conn } = client;
     let launch = match launch_of_bare(daemon) {
         Ok(Some(launch)) => launch,
-        Ok(None) => return Err("it sent no hello, and no client before it sent one".into()),
-        Err(error) => return Err(format!("cannot make a name for its session: {error}")),
+        Ok(None) => return Err("no hello: neither it nor an earlier client sent one".into()),
+        Err(error) => return Err(format!("cannot generate an id for its session: {error}")),
     };
     if !daemon.has_room_for(&launch) {
         let refused = Replies::refuse_bare(line, TOO_MANY_ENVIRONMENTS);
@@ -184,18 +184,18 @@ fn serve_bare(
 enum NotServed {
     Refused(Refusal),
     /// It is closed without a reply.
-    Ends(String),
+    Closed(String),
 }
 
-/// Serves a client with this hello. Its confinement is checked first: nothing else is looked at for a client with another
-/// one.
+/// Serves a client with this hello. Its confinement is checked first: for a client with a different confinement, nothing
+/// else is checked.
 fn admit(
     client: ClientRef<'_>,
     hello: Result<ClientHello, impl std::fmt::Display>,
     on_arrival: admission::ArrivalCheck,
 ) -> Result<(), NotServed> {
     let ClientRef { daemon, id, conn } = client;
-    let hello = hello.map_err(|error| NotServed::Ends(error.to_string()))?;
+    let hello = hello.map_err(|error| NotServed::Closed(error.to_string()))?;
     admission::of_hello(daemon, conn, &hello, on_arrival).map_err(NotServed::Refused)?;
     if !daemon.has_room_for(&hello) {
         return Err(NotServed::Refused(Refusal::Dedicated(
@@ -208,7 +208,7 @@ fn admit(
         Announced::Dead => {
             let pid = hello.pid;
             let why = format!("its hello names process {pid}, which is gone");
-            return Err(NotServed::Ends(why));
+            return Err(NotServed::Closed(why));
         }
         Announced::Another(process) => drop(conn.announced.set(Rc::new(process))),
     }
@@ -239,10 +239,10 @@ fn first_line(client: ClientRef<'_>, socket: &Socket) -> Result<Option<First>, S
         let _ = socket.try_write(&refusal);
         return Err("its first line is too long".into());
     }
-    let is_small = inbox.borrow().len() <= SMALL;
+    let is_small = inbox.borrow().len() <= MIN_PER_CONNECTION;
     if !is_small && !daemon.make_room_for_client(id) {
         conn.refuse_for_shortage(daemon);
-        return Err("its first line is long, and memory is short".into());
+        return Err("its first line is long, and the daemon is short of memory".into());
     }
     let first_line = UnfinishedFirstLine {
         is_hello,
@@ -255,7 +255,7 @@ fn first_line(client: ClientRef<'_>, socket: &Socket) -> Result<Option<First>, S
 }
 
 /// Writes the reply to a client that is not served; returns why it is not.
-fn write_refusal(socket: &Socket, refused: Refused) -> String {
+fn write_refusal(socket: &Socket, refused: RefusedConnection) -> String {
     if !refused.reply.is_empty() {
         let _ = socket.try_write(&refused.reply);
     }
@@ -271,32 +271,32 @@ fn last_line(inbox: &RefCell<Inbox>) -> Result<Option<First>, String> {
     }
 }
 
-/// The hello that says what to run for a client without one: that of the first client, with a session name of its own. The
-/// name is random, so that no other client can take it in advance.
+/// The hello for a client without one: that of the first client, with a different session name. The name is random, so
+/// that no other client can take it in advance.
 fn launch_of_bare(daemon: &DaemonState) -> io::Result<Option<ClientHello>> {
     let first = daemon.first_hello.borrow();
     let Some(first) = first.as_deref() else {
         return Ok(None);
     };
     Ok(Some(ClientHello {
-        session: kennel_sys::random::word()?,
+        session: kennel_sys::random::hex_id()?,
         ..first.clone()
     }))
 }
 
 /// Tells a client to go dedicated; no line of it was taken. Waits a moment for it to close, so that it reads this first.
-fn turn_away(client: ClientRef<'_>, socket: &Socket, why: &str) {
+fn refuse(client: ClientRef<'_>, socket: &Socket, why: &str) {
     let _ = socket.try_write(&client.daemon.replies.dedicated(why));
     socket.stream().end_output();
-    let why = format!("it is not served here, and goes dedicated: {why}");
+    let why = format!("not served here, goes dedicated: {why}");
     client.wait_for_close(why, CLOSE_TIMEOUT);
 }
 
 /// The process that a hello names.
 enum Announced {
-    /// The one of the connection.
+    /// The process at the other end of the connection.
     Known,
-    /// Another one, which is alive.
+    /// Another process, which is alive.
     Another(ProcessRef),
     Dead,
 }
@@ -330,7 +330,7 @@ fn introduce(client: ClientRef<'_>, hello: ClientHello) {
     let may_offer = || admission::may_offer_program(daemon, conn);
     daemon
         .upgrade
-        .consider(&hello, &daemon.run_queue, may_offer);
+        .offer_build(&hello, &daemon.run_queue, may_offer);
     let is_first = daemon.first_hello.borrow().is_none();
     if is_first {
         *daemon.first_hello.borrow_mut() = Some(Rc::clone(&hello));

@@ -88,7 +88,7 @@ impl ServerIo {
             self.unwritten.replace(Some(Unwritten { line, done }));
             daemon.engine.borrow_mut().set_writing(self.slot, true);
             if stdin.set_interest(Interest::WRITE).is_err() {
-                self.lose(daemon);
+                self.declare_lost(daemon);
             }
         } else {
             recycle(Some(line));

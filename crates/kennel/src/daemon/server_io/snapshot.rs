@@ -33,7 +33,8 @@ pub(in crate::daemon) struct ServerIoSnapshot {
     running: Option<process::ProcessSnapshot>,
     sources: Sources,
     /// In milliseconds.
-    deserted_for: Option<u64>,
+    #[serde(rename = "deserted_for")]
+    empty_for: Option<u64>,
     pid: Option<u32>,
     since: u64,
     /// How its first process ended, if it has.
@@ -49,7 +50,7 @@ impl ServerIoSnapshot {
     }
 
     /// Whether this build can read its mux.
-    pub(in crate::daemon) fn is_understood(&self) -> serde_json::Result<()> {
+    pub(in crate::daemon) fn is_readable_mux(&self) -> serde_json::Result<()> {
         serde_json::from_str::<Mux>(self.mux.get()).map(drop)
     }
 }
@@ -114,7 +115,7 @@ impl ServerIo {
             unwritten: unwritten.borrow().clone(),
             running,
             sources: sources.borrow().clone(),
-            deserted_for: slot.empty_since.map(empty_for),
+            empty_for: slot.empty_since.map(empty_for),
             pid: pid.get(),
             since: since.get(),
             first_process: exit.get().map(server_exit),
@@ -139,7 +140,7 @@ impl ServerIo {
             running: snapshot.running.is_some(),
             writing: snapshot.unwritten.is_some(),
             start_at: now + Duration::from_millis(snapshot.starts_in),
-            empty_since: snapshot.deserted_for.map(ago),
+            empty_since: snapshot.empty_for.map(ago),
             first_process: snapshot.first_process,
         };
         let mut engine = daemon.engine.borrow_mut();

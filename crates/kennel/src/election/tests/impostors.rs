@@ -8,7 +8,7 @@ use kennel_core::hello::{DaemonHello, KEY_VERSION, PROTOCOL};
 use kennel_sys::lock::Probe;
 use kennel_sys::passing::{self, Passing};
 
-use super::super::connect::{Door, dial, knock};
+use super::super::connect::{ConnectAttempt, connect_socket, try_connect};
 use super::super::stuck;
 use super::stories::attach;
 use super::*;
@@ -35,7 +35,7 @@ fn pose(key: &str) -> (KeyDir, UnixListener) {
 }
 
 fn is_open(key_dir: &KeyDir) -> bool {
-    matches!(knock(key_dir), Door::Open(_))
+    matches!(try_connect(key_dir), ConnectAttempt::Connected(_))
 }
 
 /// What the kernel says of a socket when descriptors are refused once more.
@@ -48,7 +48,7 @@ fn passing_before(socket: &Stream) -> Passing {
 fn who_is_not_known_to_be_the_daemon_can_pass_no_descriptor() {
     in_a_scope(|| {
         let (key_dir, listener) = pose("passes");
-        let socket = dial(&key_dir, "one").unwrap();
+        let socket = connect_socket(&key_dir, "one").unwrap();
         let (impostor, _) = listener.accept().unwrap();
         if !passing::can_be_refused() {
             return kennel_testkit::skipped("this kernel has no SO_PASSRIGHTS (Linux 6.16)");
@@ -57,7 +57,7 @@ fn who_is_not_known_to_be_the_daemon_can_pass_no_descriptor() {
         drop(impostor);
         // The daemon may: it offers pipes.
         let _lock = Lock::acquire(key_dir.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
-        let Door::Open(reached) = knock(&key_dir) else {
+        let ConnectAttempt::Connected(reached) = try_connect(&key_dir) else {
             panic!("this process holds the lock");
         };
         assert_eq!(passing_before(&reached.socket), Passing::RefusedFromNow);
@@ -100,10 +100,10 @@ fn a_process_that_has_the_lock_and_is_on_record_is_not_ended_unless_it_is_a_daem
         let (key_dir, _listener) = pose("stuck");
         let _lock = Lock::acquire(key_dir.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
         let me = ProcessRef::me().unwrap();
-        let refused = stuck::end(&key_dir, &me).unwrap_err();
-        assert!(refused.contains("cannot be proven"), "{refused}");
+        let refused = stuck::kill_if_verified(&key_dir, &me).unwrap_err();
+        assert!(refused.contains("cannot be verified"), "{refused}");
         let _hold = key_dir.hold().unwrap();
-        stuck::end(&key_dir, &me).unwrap_err();
+        stuck::kill_if_verified(&key_dir, &me).unwrap_err();
     });
 }
 
@@ -227,7 +227,7 @@ fn a_confined_process_that_holds_the_lock_hears_nothing_of_an_unconfined_session
         let open = is_open(&key_dir);
         let mut wanted = wanted("confined");
         wanted.start_timeout = Duration::from_secs(1);
-        let elected = elect_starting(wanted, bin("tk-daemon"), || {}).unwrap();
+        let elected = elect_with_program(wanted, bin("tk-daemon"), || {}).unwrap();
         let outcome = decided(&pending(elected));
         assert!(heard_nothing(&key_dir, confined), "a hello was heard");
         assert!(!open);

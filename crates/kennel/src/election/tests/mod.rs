@@ -82,9 +82,9 @@ fn runtime_dir() -> PathBuf {
 /// Every client is a session of its own.
 static SESSIONS: AtomicU32 = AtomicU32::new(0);
 
-fn wanted(key: &str) -> Wanted {
+fn wanted(key: &str) -> ElectionRequest {
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
-    Wanted {
+    ElectionRequest {
         former: Arc::default(),
         key: key.to_owned(),
         hello: Arc::new(ClientHello {
@@ -124,7 +124,7 @@ fn wanted(key: &str) -> Wanted {
         },
         start_timeout: Duration::from_secs(5),
         suspect: None,
-        greeting: None,
+        handshake: None,
     }
 }
 
@@ -133,7 +133,7 @@ fn wanted(key: &str) -> Wanted {
 fn pending(elected: Elected) -> Pending {
     match elected {
         Elected::Pending(pending) => pending,
-        Elected::AtOnce(outcome) => {
+        Elected::Immediate(outcome) => {
             let shared = Arc::new(Shared {
                 decided: Arc::new(Waker::new().unwrap()),
                 abandoned: Waker::new().unwrap(),
@@ -223,7 +223,7 @@ fn a_shim() {
             _ => wanted(&key),
         };
         wanted.policy.linger = Duration::from_secs(60);
-        let elected = elect_starting(wanted, bin(&program), || {}).unwrap();
+        let elected = elect_with_program(wanted, bin(&program), || {}).unwrap();
         connected(decided(&pending(elected)));
     }
 }

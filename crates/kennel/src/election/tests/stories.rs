@@ -26,8 +26,8 @@ fn alive() -> Vec<ProcessRef> {
     started().into_iter().filter_map(find).collect()
 }
 
-fn begin(wanted: Wanted) -> Pending {
-    pending(elect_starting(wanted, bin("tk-daemon"), || {}).unwrap())
+fn begin(wanted: ElectionRequest) -> Pending {
+    pending(elect_with_program(wanted, bin("tk-daemon"), || {}).unwrap())
 }
 
 #[track_caller]
@@ -118,16 +118,16 @@ fn a_living_daemon_whose_record_is_garbage_is_found_by_its_socket() {
 /// Listens where a daemon would, and answers like one. Gives what was said to it, once somebody says [`ENOUGH`].
 fn impostor(listener: UnixListener) -> JoinHandle<Vec<String>> {
     std::thread::spawn(move || {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
             let (mut visitor, _) = listener.accept().unwrap();
             let mut said = String::new();
             BufReader::new(&visitor).read_line(&mut said).unwrap();
             match said.as_str() {
-                ENOUGH => return heard,
+                ENOUGH => return received,
                 "" => {}
                 _ => {
-                    heard.push(said);
+                    received.push(said);
                     let hello = DaemonHello {
                         version: "0".into(),
                         protocol: PROTOCOL,
@@ -147,12 +147,12 @@ fn impostor(listener: UnixListener) -> JoinHandle<Vec<String>> {
 const ENOUGH: &str = "enough";
 
 #[test]
-fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
+fn rule_9_a_socket_of_another_process_than_the_daemon_is_ignored() {
     in_a_scope(|| {
         let key_dir = KeyDir::ensure("key").unwrap();
         let socket = key_dir.socket_path("planted").unwrap();
         let listener = UnixListener::bind(&socket).unwrap();
-        // Somebody else who lives. Not the test: whoever is on record is ended after it.
+        // Another living process. Not the test itself: the process on record is ended after the test.
         let mut another = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let on_record = ProcessRef::open(another.id()).unwrap();
         let record = DaemonRecord {
@@ -170,7 +170,7 @@ fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
         let impostor = impostor(listener);
         assert_ne!(attach("key").generation, "planted");
         assert_eq!(started().len(), 1);
-        // Whoever knocked said nothing: a hello holds the environment.
+        // No hello was sent: it contains the environment.
         let mut last = UnixStream::connect(&socket).unwrap();
         last.write_all(ENOUGH.as_bytes()).unwrap();
         drop(last);
@@ -199,7 +199,7 @@ fn a_daemon_that_is_not_ready_in_time_is_gone_without() {
     in_a_scope(|| {
         script("hang");
         let brief = Duration::from_millis(200);
-        let wanted = Wanted {
+        let wanted = ElectionRequest {
             start_timeout: brief,
             ..wanted("key")
         };
@@ -303,7 +303,7 @@ fn rule_6_a_stopped_daemon_that_is_not_on_record_is_left_alone() {
         std::fs::write(runtime_dir().join("daemons/key/daemon.json"), "garbage").unwrap();
         stop(&first.daemon);
         let why = solo(decided(&begin(wanted("key"))));
-        assert!(why.contains("cannot be proven"), "{why}");
+        assert!(why.contains("cannot be verified"), "{why}");
         assert!(first.daemon.is_alive());
     });
 }
@@ -312,7 +312,7 @@ fn rule_6_a_stopped_daemon_that_is_not_on_record_is_left_alone() {
 fn a_suspect_that_is_stopped_is_replaced_and_one_that_answers_is_kept() {
     in_a_scope(|| {
         let first = attach("key");
-        let suspecting = |suspect: ProcessRef| Wanted {
+        let suspecting = |suspect: ProcessRef| ElectionRequest {
             suspect: Some(suspect),
             ..wanted("key")
         };
@@ -333,7 +333,7 @@ fn a_stopped_suspect_whose_door_is_shut_is_replaced() {
         let key_dir = KeyDir::ensure("key").unwrap();
         std::fs::remove_file(key_dir.socket_path(&first.generation).unwrap()).unwrap();
         stop(&first.daemon);
-        let wanted = Wanted {
+        let wanted = ElectionRequest {
             suspect: Some(first.daemon),
             ..wanted("key")
         };
@@ -350,7 +350,7 @@ fn a_suspect_that_works_is_waited_for() {
         kill(&first.daemon);
         script("busy 3000");
         let busy = attach("key");
-        let wanted = Wanted {
+        let wanted = ElectionRequest {
             suspect: Some(busy.daemon),
             ..wanted("key")
         };
@@ -375,7 +375,7 @@ fn a_daemon_that_does_nothing_is_stuck_after_10_s_and_not_before() {
 }
 
 #[test]
-fn a_daemon_that_works_without_end_and_answers_nobody_is_stuck_after_20_s() {
+fn a_daemon_that_is_always_busy_and_never_answers_is_stuck_after_20_s() {
     in_a_scope(|| {
         script("busy 1000000");
         let begun = Instant::now();
@@ -427,11 +427,11 @@ fn an_abandoned_election_takes_nothing_with_it() {
 }
 
 #[test]
-fn a_spawn_lock_that_nobody_gives_up_is_waited_for_and_then_gone_without() {
+fn a_spawn_lock_that_is_never_released_is_waited_for_before_going_dedicated() {
     in_a_scope(|| {
         let key_dir = KeyDir::ensure("key").unwrap();
         let _lock = Lock::acquire(key_dir.dir(), SPAWN_LOCK, Mode::Exclusive).unwrap();
-        let wanted = Wanted {
+        let wanted = ElectionRequest {
             start_timeout: Duration::from_millis(1),
             ..wanted("key")
         };

@@ -7,12 +7,12 @@ use kennel_testkit::{Rng, count};
 use super::*;
 use crate::{confined, key};
 
-fn begin(wanted: Wanted) -> Pending {
-    pending(elect_starting(wanted, bin("kennel"), || {}).unwrap())
+fn begin(wanted: ElectionRequest) -> Pending {
+    pending(elect_with_program(wanted, bin("kennel"), || {}).unwrap())
 }
 
 /// A daemon serves only its own key: the label is in the environment, and so in the key.
-pub(super) fn wanted(label: &str) -> Wanted {
+pub(super) fn wanted(label: &str) -> ElectionRequest {
     let mut wanted = super::wanted(label);
     let mut hello = ClientHello::clone(&wanted.hello);
     let text = |text: &str| Text::from(text.as_bytes());
@@ -57,11 +57,11 @@ fn speak(attached: &Attached) {
     socket.set_nonblocking(false).unwrap();
     let question = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hear\"}\n";
     socket.write_all(question.as_bytes()).unwrap();
-    assert_eq!(hear(attached), question);
+    assert_eq!(receive_line(attached), question);
 }
 
 #[track_caller]
-fn hear(attached: &Attached) -> String {
+fn receive_line(attached: &Attached) -> String {
     let socket = &attached.socket;
     socket.set_nonblocking(false).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -81,7 +81,7 @@ fn served(label: &str) -> usize {
 fn while_a_thread_elects_the_shim_does_what_it_has_to_do() {
     in_a_scope(|| {
         let mut calls = 0;
-        let elected = elect_starting(wanted("key"), bin("kennel"), || calls += 1).unwrap();
+        let elected = elect_with_program(wanted("key"), bin("kennel"), || calls += 1).unwrap();
         connected(decided(&pending(elected)));
         assert_eq!(calls, 1);
     });
@@ -140,11 +140,11 @@ fn rule_1_twenty_processes_of_which_some_are_killed_at_any_moment_get_one_daemon
 }
 
 #[test]
-fn whoever_arrives_while_a_daemon_is_being_stopped_gets_the_next_one() {
+fn a_session_that_arrives_while_a_daemon_is_being_stopped_gets_the_next_one() {
     in_a_scope(|| {
         let first = attach("key");
         first.daemon.signal(Signal::TERM).unwrap();
-        assert_eq!(hear(&first), "!stopped\n");
+        assert_eq!(receive_line(&first), "!stopped\n");
         let second = attach_all("key", 5);
         assert_ne!(second[0].generation, first.generation);
         assert_eq!(served("key"), 2);

@@ -3,7 +3,7 @@
 use super::grammar::Line;
 use super::{Launched, base};
 
-/// Where a package comes from: one name means different packages in different registries.
+/// The registry of a package: the same name means different packages in different registries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Registry {
     /// The npm registry.
@@ -21,7 +21,7 @@ pub(super) struct Spec {
     name: String,
 }
 
-/// What a command line starts if `option` names packages, and its first operand otherwise.
+/// The package that a command line starts: that of `option` if given, otherwise the first operand.
 pub(super) fn launched(
     line: &Line<'_, '_>,
     option: &[&str],
@@ -148,7 +148,7 @@ pub(super) fn of_installed_file(path: &str) -> Option<String> {
 }
 
 /// The directories in which package managers install programs for a project, an environment or a user.
-const THEIR_DIRS: [[&str; 2]; 5] = [
+const PACKAGE_MANAGER_DIRS: [[&str; 2]; 5] = [
     ["node_modules", ".bin"],
     ["venv", "bin"],
     [".venv", "bin"],
@@ -164,7 +164,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
         return true;
     };
     let parts: Vec<&str> = dir.split('/').collect();
-    let theirs = THEIR_DIRS.iter().any(|end| parts.ends_with(end));
+    let theirs = PACKAGE_MANAGER_DIRS.iter().any(|end| parts.ends_with(end));
     (theirs || SYSTEM_DIRS.contains(&dir)) && !parts.contains(&"..")
 }
 

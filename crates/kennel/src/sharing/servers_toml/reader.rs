@@ -25,7 +25,7 @@ impl Reader<'_> {
             Ok(document) => document.into_inner(),
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
-                let what = format!("{}; correct it: the whole file is ignored", error.message());
+                let what = format!("{}; fix it: the whole file is ignored", error.message());
                 self.report(at, what);
                 return config;
             }
@@ -96,7 +96,7 @@ impl Reader<'_> {
         if entry.name.is_none() && entry.named.is_none() {
             let names_it = ["match", "name", "command"];
             if !names_it.iter().any(|key| table.contains_key(*key)) {
-                self.report(at, NAME_THE_SERVER.into());
+                self.report(at, MISSING_MATCH.into());
             }
             return None;
         }
@@ -113,13 +113,13 @@ impl Reader<'_> {
         command: &mut Command,
     ) -> Result<(), String> {
         match key {
-            "match" => entry.name = Some(self.at_home(item.as_str().ok_or(NAME_THE_SERVER)?)),
+            "match" => entry.name = Some(self.with_home(item.as_str().ok_or(MISSING_MATCH)?)),
             "share" => entry.share = Some(self.rule(item, at)),
             "cache" => entry.cache = item.as_bool().ok_or("cache is true or false")?,
-            "why" => entry.why = Some(one_line(item.as_str().ok_or("why is a text")?)),
+            "why" => entry.why = Some(one_line(item.as_str().ok_or("why is a string")?)),
             "name" => {
                 let name = item.as_str().filter(|name| is_name(name));
-                let name = name.ok_or("name is one word: letters, digits, . _ and -")?;
+                let name = name.ok_or("name may contain only letters, digits, . _ and -")?;
                 command.name = Some((name.to_owned(), at));
             }
             "command" => {
@@ -129,7 +129,7 @@ impl Reader<'_> {
             }
             "cwd" => {
                 let dir = item.as_str().ok_or("cwd is a directory")?;
-                command.cwd = Some(PathBuf::from(self.at_home(dir)));
+                command.cwd = Some(PathBuf::from(self.with_home(dir)));
             }
             "env_key" => {
                 let names = texts(item).ok_or("env_key is a list of names: [\"TOKEN\"]")?;
@@ -153,7 +153,7 @@ impl Reader<'_> {
     fn named(&mut self, command: Command) -> Option<Named> {
         match (command.name, command.words) {
             (Some((name, _)), Some((mut words, _))) => {
-                words[0] = self.at_home(&words[0]);
+                words[0] = self.with_home(&words[0]);
                 return Some(Named {
                     name,
                     command: words,
@@ -191,7 +191,7 @@ impl Reader<'_> {
         }
     }
 
-    fn at_home(&self, name: &str) -> String {
+    fn with_home(&self, name: &str) -> String {
         let below = name.strip_prefix("~/").or((name == "~").then_some(""));
         let path = below.and_then(|below| Some(self.home?.join(below)));
         path.map_or_else(
@@ -230,7 +230,7 @@ struct Command {
     env_key: Option<Vec<String>>,
 }
 
-const NAME_THE_SERVER: &str =
+const MISSING_MATCH: &str =
     "name the server: match = \"package, program or path\"; the entry is ignored";
 
 /// The timer of a key: `stop_after` is `--stop-after`.

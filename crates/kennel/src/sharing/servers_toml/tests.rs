@@ -283,7 +283,7 @@ fn a_mistake_is_reported_with_its_line_and_column() {
             "[[server]]\nname = \"a b\"\ncommand = [\"x\"]",
             2,
             1,
-            "one word",
+            "may contain only letters",
         ),
         ("[[server]]\nname = \"a\"\n", 2, 1, "has no command"),
         ("[[server]]\ncommand = [\"x\"]", 2, 1, "needs a name"),

@@ -163,8 +163,7 @@ pub(crate) static ROWS: &[Row] = &[
         &["mcp-server-everything"],
         (Never, "keeps roots, timers and resources per session"),
         "2026.8.31",
-        "Keeps roots, log and update timers by session id, which stdio does not have, so that all sessions \
-         would be one; also calls back for roots, sampling and elicitation.",
+        "Keeps roots, log and update timers by session id, which stdio does not have, so all sessions would be treated as one; also calls back for roots, sampling and elicitation.",
     ),
     npm(
         "@modelcontextprotocol/server-filesystem",
@@ -187,7 +186,7 @@ pub(crate) static ROWS: &[Row] = &[
         &["mcp-server-github"],
         (Always, INDEPENDENT),
         "2025.4.8",
-        "Each tool is made of requests to the API with the token of its environment; no variable outlives a call.",
+        "Each tool sends requests to the API with the token of its environment; no variable outlives a call.",
     )
     .reading("GITHUB_PERSONAL_ACCESS_TOKEN"),
     npm(
@@ -195,7 +194,7 @@ pub(crate) static ROWS: &[Row] = &[
         &["mcp-server-gitlab"],
         (Always, INDEPENDENT),
         "2025.4.25",
-        "Each tool is made of requests to the API with the token of its environment; no variable outlives a call.",
+        "Each tool sends requests to the API with the token of its environment; no variable outlives a call.",
     )
     .reading("GITLAB_PERSONAL_ACCESS_TOKEN GITLAB_API_URL"),
     npm(
@@ -248,8 +247,7 @@ pub(crate) static ROWS: &[Row] = &[
         &["mcp-server-sequential-thinking"],
         (Never, "counts the thoughts of its session"),
         "2026.8.31",
-        "Answers with the length of one history and the names of all branches: a session would be told of \
-         another's thoughts.",
+        "Answers with the length of one history and the names of all branches: a session would get another one's thoughts.",
     ),
     npm(
         "@modelcontextprotocol/server-slack",
@@ -367,8 +365,7 @@ pub(crate) static ROWS: &[Row] = &[
         &["firecrawl-mcp"],
         (Never, "sends log messages about every call"),
         "3.22.2",
-        "Calls are independent, but each is told in log messages with its addresses and queries, which every \
-         session would be sent.",
+        "Calls are independent, but each is logged with its addresses and queries, and every session would get these log messages.",
     ),
     npm(
         "mcp-remote",
@@ -427,8 +424,7 @@ pub(crate) static ROWS: &[Row] = &[
         None,
         (Never, "sends log messages about every call"),
         "0.7.0",
-        "Tells every search in log messages, which every session would be sent, and keeps a register of the \
-         links it handed out.",
+        "Logs every search, and every session would get these log messages; keeps a register of the links it returned.",
     ),
     pypi(
         "godot-ai",
@@ -491,7 +487,7 @@ pub(crate) static ROWS: &[Row] = &[
         None,
         (Never, "sends log messages about every call"),
         "0.8.1",
-        "Tells what is stored and sought in log messages, which every session that asked for them would be sent.",
+        "Logs what is stored and searched, and every session that requested log messages would get them.",
     ),
     pypi(
         "mcp-server-sqlite",

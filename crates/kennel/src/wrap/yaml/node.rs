@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 100;
 /// A value.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Where it is. A block list or map has an end that may include what follows.
+    /// Its position. The end of a block list or map may include what follows.
     pub(super) span: Range<usize>,
     /// Whether it has an anchor or a tag.
     pub(super) is_marked: bool,
@@ -33,7 +33,7 @@ pub(super) enum Value {
         members: Vec<Member>,
         is_flow: bool,
     },
-    /// What an anchor names (`*anchor`).
+    /// A reference to an anchor (`*anchor`).
     Alias,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Node>, Unreadable> {
 
 struct Reader<'t> {
     text: &'t str,
-    /// Where each character begins: the parser counts characters.
+    /// Position of each character: the parser counts characters.
     offsets: Vec<usize>,
     parser: Parser<'t, StrInput<'t>>,
 }
@@ -188,7 +188,7 @@ impl<'t> Reader<'t> {
     fn check_quoted(&self, span: Range<usize>, style: ScalarStyle) -> Result<(), Unreadable> {
         let is_quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
         if is_quoted && self.text[span.clone()].contains('\n') {
-            let what = "a quoted text that does not end on its line";
+            let what = "a quoted string that does not end on its line";
             return Err(Unreadable::at(self.text, span.start, what));
         }
         Ok(())

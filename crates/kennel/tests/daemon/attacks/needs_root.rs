@@ -19,7 +19,7 @@ fn a_peer_whose_root_does_not_answer_is_sent_away_and_the_others_are_served() {
         return skipped(&said);
     }
     let heard = Heard(said.lines().map(str::to_owned).collect());
-    heard.is_sent_away("not confined as this daemon is");
+    heard.is_sent_away("its confinement differs from this daemon's");
     assert_eq!(honest.server().pid(), server.pid());
     daemon.stop();
 }
@@ -47,7 +47,7 @@ fn a_peer_that_is_confined_in_any_one_way_gets_nothing_done() {
         ["setpriv", "--bounding-set", "-sys_ptrace"],
         ["setpriv", "--groups", "4242"],
     ] {
-        let why = "not confined as this daemon is";
+        let why = "its confinement differs from this daemon's";
         gets_nothing(&daemon, || visitor(&daemon, &less, &[]), why);
     }
     daemon.stop();
@@ -119,7 +119,8 @@ fn is_sent_away_after_an_exec(daemon: &Daemon, before: &[&str], then: &[&str]) {
         // As above: it has been looked at when a later one is answered.
         daemon.connect().greet(&daemon.hello());
     });
-    Heard(text.lines().map(str::to_owned).collect()).is_sent_away("not confined as this daemon is");
+    Heard(text.lines().map(str::to_owned).collect())
+        .is_sent_away("its confinement differs from this daemon's");
 }
 
 /// By a program with more rights, here by file capabilities, a process can enter a namespace and be without

@@ -1,4 +1,4 @@
-//! What a newer build needs of a slot, and how that build restores it.
+//! The snapshot of a slot, and how a newer build restores it.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct SlotSnapshot {
     pub first_process: Option<ServerExit>,
 }
 
-/// What a snapshot has of a slot.
+/// The state of a slot in a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotState<'a> {
     /// The state of the mux.
@@ -72,8 +72,8 @@ impl ServerSlot {
         }
     }
 
-    /// What a newer build needs of it, beside what the driver knows: whether its server runs, what is not written, and how
-    /// the first process ended.
+    /// The state for a newer build. The driver adds what it knows: whether the server runs, which bytes are not written,
+    /// and how the first process ended.
     pub fn snapshot(&self) -> SlotState<'_> {
         let ServerSlot {
             mux,

@@ -1,5 +1,5 @@
-//! A daemon that was stopped on its way to being ready: no record names it yet, and its own alarm is stopped
-//! with it. But it holds `spawn.lock`, which nobody else can take meanwhile.
+//! Finds a daemon that was stopped (SIGSTOP) before it was ready: no record names it yet, and its own start timeout is
+//! stopped, too. But it holds `spawn.lock`, so no other process can take that lock.
 
 use std::time::{Duration, Instant};
 
@@ -9,36 +9,36 @@ use kennel_sys::process::ProcessRef;
 use super::stuck::{self, Patience, StuckCheck, Watch};
 use crate::key_dir::{KeyDir, SPAWN_LOCK};
 
-/// Most are ready long before anybody looks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval between checks. Most daemons are ready before the first one.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A look now and then at whoever is about to be the daemon.
+/// Checks the process that is starting as the daemon.
 #[derive(Debug)]
-pub(super) struct Newborn {
-    looked: Instant,
+pub(super) struct StartingDaemon {
+    checked_at: Instant,
     watch: Option<Watch>,
 }
 
-impl Newborn {
-    /// The first look is not now.
-    pub(super) fn new() -> Newborn {
-        Newborn {
-            looked: Instant::now(),
+impl StartingDaemon {
+    /// The first check is due after one interval.
+    pub(super) fn new() -> StartingDaemon {
+        StartingDaemon {
+            checked_at: Instant::now(),
             watch: None,
         }
     }
 
-    /// When to look again.
-    pub(super) fn next_look(&self) -> Duration {
-        LOOK_EVERY.saturating_sub(self.looked.elapsed())
+    /// Time until the next check.
+    pub(super) fn until_next_check(&self) -> Duration {
+        CHECK_INTERVAL.saturating_sub(self.checked_at.elapsed())
     }
 
-    /// Ends it if it is stuck, by reference (rule 6); `true` if it is gone for that reason.
-    pub(super) fn end_if_stuck(&mut self, key_dir: &KeyDir) -> Result<bool, String> {
-        if !self.next_look().is_zero() {
+    /// Kills the daemon by reference (rule 6) if it is stuck. Returns whether it was killed.
+    pub(super) fn kill_if_stuck(&mut self, key_dir: &KeyDir) -> Result<bool, String> {
+        if !self.until_next_check().is_zero() {
             return Ok(false);
         }
-        self.looked = Instant::now();
+        self.checked_at = Instant::now();
         if self.watch.is_none() {
             let found = holders(key_dir.dir(), SPAWN_LOCK, is_daemon)
                 .into_iter()
@@ -48,12 +48,12 @@ impl Newborn {
         let Some(watch) = &mut self.watch else {
             return Ok(false);
         };
-        if watch.look() != StuckCheck::Stuck {
+        if watch.check() != StuckCheck::Stuck {
             return Ok(false);
         }
         let process = watch.take_process();
         self.watch = None;
-        // It may have got ready since: then it is on record, and others decide about it.
+        // It may be ready by now: then it is on record, and the election decides about it.
         let is_ours =
             |process: &ProcessRef| still_holds(key_dir, process) && key_dir.is_daemon(process);
         match process.filter(is_ours) {
@@ -63,7 +63,7 @@ impl Newborn {
     }
 }
 
-/// A shim that holds the lock is none: it may be stopped for as long as its person likes.
+/// Whether a process is a daemon. A shim that holds the lock is not: a person may have stopped it on purpose.
 fn is_daemon(pid: u32) -> bool {
     let words = ProcessRef::open(pid)
         .ok()

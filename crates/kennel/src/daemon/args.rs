@@ -1,4 +1,4 @@
-//! The orders of a daemon: one word on its command line, written by the election.
+//! The settings of a daemon, as one argument of its command line, written by the election.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use kennel_sys::process::Identity;
 
 use crate::size::DEFAULT_MAX_LINE;
 
-/// How long a start may take if the orders do not say.
+/// How long a start may take if the argument does not say.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The orders. A descriptor that is not passed is missing, or `-`.
+/// The settings. A descriptor that is not passed is missing, or `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Orders {
+pub(super) struct DaemonArgs {
     pub(super) key: String,
     /// The locked `spawn.lock`, to unlock when the daemon is ready.
     pub(super) spawn: Option<i32>,
-    /// Where to write that the daemon is ready, or why not.
+    /// The pipe for the report that the daemon is ready, or why it is not.
     pub(super) ready: Option<i32>,
     /// The first client's connection.
     pub(super) first: Option<i32>,
@@ -29,15 +29,15 @@ pub(super) struct Orders {
     pub(super) max_line: usize,
 }
 
-impl Orders {
+impl DaemonArgs {
     /// Orders of a daemon that continues after an exec.
     pub(super) fn restored(
         key: &str,
         policy: Policy,
         owner: Option<Identity>,
         max_line: Option<usize>,
-    ) -> Orders {
-        Orders {
+    ) -> DaemonArgs {
+        DaemonArgs {
             key: key.to_owned(),
             spawn: None,
             ready: None,
@@ -50,7 +50,7 @@ impl Orders {
     }
 
     /// Ignores unknown fields, which a later version may write.
-    pub(super) fn parse(word: &OsStr) -> Option<Orders> {
+    pub(super) fn parse(word: &OsStr) -> Option<DaemonArgs> {
         let text = word.to_str()?;
         let field = |name: &str| {
             text.split(',')
@@ -63,7 +63,7 @@ impl Orders {
         };
         let shared = Policy::SHARED;
         let timeout = |name, default: Option<Duration>| millis(name, default.unwrap_or_default());
-        Some(Orders {
+        Some(DaemonArgs {
             key: field("key").filter(|key| is_key(key))?.to_owned(),
             spawn: descriptor(field("spawn"))?,
             ready: descriptor(field("ready"))?,
@@ -102,34 +102,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_were_given() {
+    fn arguments_are_read_as_they_were_given() {
         let me = kennel_sys::process::ProcessRef::me().unwrap();
         let owner = me.identity();
         let word = format!(
             "key=cafe,spawn=7,ready=8,first=9,linger=60000,grace=5,max-idle=7,owner={owner}"
         );
-        let orders = Orders::parse(OsStr::new(&word)).unwrap();
-        assert_eq!(orders.key, "cafe");
+        let args = DaemonArgs::parse(OsStr::new(&word)).unwrap();
+        assert_eq!(args.key, "cafe");
         assert_eq!(
-            (orders.spawn, orders.ready, orders.first),
+            (args.spawn, args.ready, args.first),
             (Some(7), Some(8), Some(9))
         );
-        assert_eq!(orders.policy.linger, Some(Duration::from_secs(60)));
-        assert_eq!(orders.policy.grace, Duration::from_millis(5));
-        assert_eq!(orders.owner, Some(*owner));
+        assert_eq!(args.policy.linger, Some(Duration::from_secs(60)));
+        assert_eq!(args.policy.grace, Duration::from_millis(5));
+        assert_eq!(args.owner, Some(*owner));
     }
 
     #[test]
     fn missing_fields_have_defaults_and_unknown_ones_are_ignored() {
-        let orders = Orders::parse(OsStr::new("key=cafe,first=-,owner=-,later=1")).unwrap();
-        assert_eq!((orders.first, orders.owner), (None, None));
-        assert_eq!(orders.policy, Policy::SHARED);
+        let args = DaemonArgs::parse(OsStr::new("key=cafe,first=-,owner=-,later=1")).unwrap();
+        assert_eq!((args.first, args.owner), (None, None));
+        assert_eq!(args.policy, Policy::SHARED);
     }
 
     #[test]
-    fn invalid_orders_start_no_daemon() {
+    fn invalid_arguments_start_no_daemon() {
         for word in ["", "key=", "key=../x", "key=a,ready=x", "key=a,linger=soon"] {
-            assert_eq!(Orders::parse(OsStr::new(word)), None, "{word}");
+            assert_eq!(DaemonArgs::parse(OsStr::new(word)), None, "{word}");
         }
     }
 }

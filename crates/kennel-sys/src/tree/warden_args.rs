@@ -1,4 +1,4 @@
-//! The orders of a warden: its settings as one argument of its command line.
+//! The settings of a warden, as one argument of its command line.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::process::Identity;
 
 /// The settings of one warden.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Orders {
+pub(super) struct WardenArgs {
     pub(super) control: RawFd,
     pub(super) served: Identity,
     pub(super) ladder: Ladder,
@@ -39,14 +39,14 @@ pub(super) struct RecordPlace {
 
 impl RecordPlace {
     pub(super) fn new(records: Option<RawFd>) -> io::Result<RecordPlace> {
-        let cookie = crate::random::word()?;
+        let cookie = crate::random::hex_id()?;
         Ok(RecordPlace { cookie, records })
     }
 }
 
-impl fmt::Display for Orders {
+impl fmt::Display for WardenArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Orders {
+        let WardenArgs {
             control,
             served,
             ladder,
@@ -68,8 +68,8 @@ impl fmt::Display for Orders {
     }
 }
 
-impl Orders {
-    pub(super) fn parse(text: &OsStr) -> Option<Orders> {
+impl WardenArgs {
+    pub(super) fn parse(text: &OsStr) -> Option<WardenArgs> {
         let text = text.to_str()?;
         let field = |name: &str| {
             text.split(',')
@@ -77,7 +77,7 @@ impl Orders {
         };
         let (eof, term) = field("ladder")?.split_once('/')?;
         let records: RawFd = field("records")?.parse().ok()?;
-        Some(Orders {
+        Some(WardenArgs {
             control: field("control")?.parse().ok()?,
             served: field("for")?.parse().ok()?,
             ladder: Ladder {
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_can_be_read_back() {
-        let orders = Orders {
+    fn arguments_can_be_read_back() {
+        let warden_args = WardenArgs {
             control: 7,
             served: "1:2:0000000000000000000000000000000f:4:5"
                 .parse()
@@ -117,19 +117,19 @@ mod tests {
             recording: Recording::Required,
         };
         assert_eq!(
-            Orders::parse(OsStr::new(&orders.to_string())),
-            Some(orders.clone())
+            WardenArgs::parse(OsStr::new(&warden_args.to_string())),
+            Some(warden_args.clone())
         );
-        let without = Orders {
+        let without = WardenArgs {
             place: RecordPlace {
                 records: None,
-                ..orders.place.clone()
+                ..warden_args.place.clone()
             },
             recording: Recording::BestEffort,
-            ..orders
+            ..warden_args
         };
         assert_eq!(
-            Orders::parse(OsStr::new(&without.to_string())),
+            WardenArgs::parse(OsStr::new(&without.to_string())),
             Some(without)
         );
     }
