@@ -216,7 +216,10 @@ impl Daemon {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        let Some(server) = slot.server.as_ref().filter(|it| !it.is_stopped) else {
+        // A line of the action before this one may be written in part.
+        let is_free = slot.unwritten.is_empty();
+        let server = slot.server.as_ref().filter(|it| is_free && !it.is_stopped);
+        let Some(server) = server else {
             return self.engine.queue_for_server(id, lane, line, by);
         };
         let lines = [&line[..], b"\n"].concat();

@@ -114,7 +114,8 @@ pub struct StartFailure {
 /// An action for the driver. Carry out actions in order.
 #[derive(Debug)]
 pub enum Action {
-    /// Write this line to the server: no other line is ahead of it. If it cannot be written now, pass it to [`queue_for_server`](super::Daemon::queue_for_server); if it is written in
+    /// Write this line to the server: no other line is ahead of it, unless that of an action before it was written in part.
+    /// If it cannot be written now, pass it to [`queue_for_server`](super::Daemon::queue_for_server); if it is written in
     /// part, call [`set_writing`](super::Daemon::set_writing).
     ToServer {
         /// The slot of the server.

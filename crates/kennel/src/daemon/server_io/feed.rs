@@ -76,7 +76,10 @@ impl ServerIo {
         by: Option<ClientId>,
     ) {
         let stdin = self.running.borrow().as_ref().and_then(|it| it.stdin());
-        let Some(stdin) = stdin.filter(|_| self.stage.get() != ServerStage::Waiting) else {
+        // A line of the action before this one may be written in part.
+        let must_queue =
+            self.stage.get() == ServerStage::Waiting || self.unwritten.borrow().is_some();
+        let Some(stdin) = stdin.filter(|_| !must_queue) else {
             let mut engine = daemon.engine.borrow_mut();
             return engine.queue_for_server(self.slot, lane, line, by);
         };
