@@ -162,6 +162,9 @@ pub(super) struct Calls {
     /// `None` after a restore from an older build, until no call is in flight.
     #[serde(default)]
     tally: Option<CallCounts>,
+    /// Number of calls that no client waits for, by session. `None` after a restore, until no call is in flight.
+    #[serde(skip)]
+    unawaited: Option<BTreeMap<Arc<str>, usize>>,
 }
 
 /// Counts of calls in flight, so that no line needs a loop over all calls.
@@ -203,6 +206,17 @@ impl Call {
     fn late_initializes(&self) -> usize {
         usize::from(self.kind == Kind::LateInitialize)
     }
+
+    /// Whether the server works for a session in this call. Answering `initialize` is no such work.
+    fn is_work(&self) -> bool {
+        !matches!(self.kind, Kind::Initialize | Kind::LateInitialize)
+    }
+
+    /// The session that the server works for, if no client of it waits any more.
+    fn unawaited_session(&self) -> Option<&Arc<str>> {
+        let session = self.session.as_ref();
+        session.filter(|_| self.is_work() && self.waiters.is_empty())
+    }
 }
 
 impl Calls {
@@ -226,10 +240,12 @@ impl Calls {
         }
         if self.calls.is_empty() {
             self.tally = Some(CallCounts::default());
+            self.unawaited = Some(BTreeMap::new());
         }
         if let Some(tally) = &mut self.tally {
             tally.add(&call);
         }
+        count_unawaited(&mut self.unawaited, call.unawaited_session(), None);
         self.calls.insert(assigned, call);
     }
 
@@ -244,7 +260,9 @@ impl Calls {
         *self.counts.entry(waiter.client).or_default() += 1;
         *self.bytes.entry(waiter.client).or_default() += waiter.bytes;
         let before = call.waiting();
+        let unawaited = call.unawaited_session().cloned();
         call.waiters.push(waiter);
+        count_unawaited(&mut self.unawaited, None, unawaited.as_ref());
         if let Some(tally) = &mut self.tally {
             tally.waiting += call.waiting() - before;
         }
@@ -279,6 +297,7 @@ impl Calls {
             tally.remove(&call);
             debug_assert!(!self.calls.is_empty() || *tally == CallCounts::default());
         }
+        count_unawaited(&mut self.unawaited, None, call.unawaited_session());
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
             decrement(&mut self.counts, waiter.client);
@@ -303,6 +322,7 @@ impl Calls {
         let before = call.waiting();
         let place = call.waiters.iter().position(such)?;
         let waiter = call.waiters.remove(place);
+        count_unawaited(&mut self.unawaited, call.unawaited_session(), None);
         if let Some(tally) = &mut self.tally {
             tally.waiting -= before - call.waiting();
         }
@@ -391,6 +411,43 @@ impl Calls {
             .map(|((_, key), assigned)| (key, *assigned))
     }
 
+    /// The clients that wait for a call, `initialize` aside. Does not look at all of their calls: there may be many.
+    pub(super) fn waiting_clients(&self) -> impl Iterator<Item = ClientId> {
+        let mut first = Some(ClientId(0));
+        let clients = std::iter::from_fn(move || {
+            let mut its = self.by_client.range((first?, Key::Number(i64::MIN))..);
+            let ((client, _), _) = its.next()?;
+            first = client.0.checked_add(1).map(ClientId);
+            Some(*client)
+        });
+        clients.filter(|client| {
+            let mut its = self
+                .of(*client)
+                .filter_map(|(_, call)| self.calls.get(&call));
+            its.any(Call::is_work)
+        })
+    }
+
+    /// Whether exactly one request of a client sets a log level, and no cancelled one does.
+    pub(super) fn has_one_that_logs(&self, client: ClientId) -> bool {
+        let its = self
+            .of(client)
+            .filter_map(|(_, call)| self.calls.get(&call));
+        its.filter(|call| call.logs).take(2).count() == 1
+            && !self.cancelled.values().any(|call| call.logs)
+    }
+
+    /// The sessions that the server works for in calls that no client waits for.
+    pub(super) fn unawaited_sessions(&self) -> BTreeSet<&Arc<str>> {
+        match &self.unawaited {
+            Some(counts) => counts.keys().collect(),
+            None => {
+                let calls = self.calls.values();
+                calls.filter_map(Call::unawaited_session).collect()
+            }
+        }
+    }
+
     /// Whether a client waits for the response to a call, `subscriptions/listen` aside.
     pub(super) fn is_awaited(&self) -> bool {
         self.tally().waiting > 0
@@ -417,10 +474,6 @@ impl Calls {
         self.in_flight().filter(by_somebody)
     }
 
-    pub(super) fn cancelled(&self) -> impl Iterator<Item = &CancelledCall> {
-        self.cancelled.values()
-    }
-
     /// The sessions that have cancelled calls. `None` stands for sessions that were not stored.
     pub(super) fn sessions_of_cancelled_calls(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
         let cancelled = self.cancelled.values().map(|call| Some(&call.session));
@@ -429,6 +482,28 @@ impl Calls {
                 .iter()
                 .map(Option::as_ref),
         )
+    }
+}
+
+/// Counts a call that no client waits for: one of `added`, and one less of `removed`.
+fn count_unawaited(
+    counts: &mut Option<BTreeMap<Arc<str>, usize>>,
+    added: Option<&Arc<str>>,
+    removed: Option<&Arc<str>>,
+) {
+    let Some(counts) = counts else {
+        return;
+    };
+    if let Some(session) = added {
+        *counts.entry(session.clone()).or_default() += 1;
+    }
+    if let Some(session) = removed
+        && let Some(count) = counts.get_mut(session)
+    {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(session);
+        }
     }
 }
 

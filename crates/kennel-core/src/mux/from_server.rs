@@ -25,6 +25,11 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// Maximum bytes of copies of one line of the server for clients with different ids.
 const COPIED_BYTES: usize = 16 << 20;
 
+/// Maximum messages of a server's batch times the clients of the server.
+const MAX_DELIVERIES: usize = 200_000;
+/// A batch may have this many messages, however many clients there are.
+const MIN_BATCH_LIMIT: usize = 100;
+
 impl Mux {
     /// Handles a line of the server.
     ///
@@ -47,6 +52,10 @@ impl Mux {
             false => Message::parse(line),
         };
         match parsed {
+            Ok(Message::Batch(batch)) if batch.members.len() > self.server_batch_limit() => {
+                self.malformed_from_server(line.bytes(), Malformed::LongBatch, now);
+                return false;
+            }
             Ok(Message::Batch(batch)) => {
                 for member in &batch.members {
                     let raw = RawMessage::member(member, line.bytes().len());
@@ -62,6 +71,11 @@ impl Mux {
         }
         self.release_ready(now);
         false
+    }
+
+    /// Maximum messages of a server's batch: each may go to all clients, while nobody else is served.
+    fn server_batch_limit(&self) -> usize {
+        (MAX_DELIVERIES / self.clients.len().max(1)).max(MIN_BATCH_LIMIT)
     }
 
     /// Handles a line that is not a message. If its text can be repaired, the repaired line is handled. Else the side
@@ -502,19 +516,19 @@ impl Mux {
         (call.kind == Kind::Listen).then_some((waiter.client, &waiter.id))
     }
 
-    /// Sends a log message to the only request that wants log messages: it names no request (modern).
+    /// Sends a log message to the only client that the server works for, if exactly one of its requests wants log
+    /// messages: the message names no request, and may be about any (modern).
     fn log_of_one(
         &mut self,
         raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
-        let logging: Vec<_> = self.calls.client_calls().filter(|call| call.logs).collect();
-        let is_ambiguous = self.calls.cancelled().any(|call| call.logs);
-        let one = match logging[..] {
-            [call] if !is_ambiguous => call.waiters.first().map(|it| it.client),
+        let candidates = self.candidates();
+        let only = match (candidates.len(), candidates.first()) {
+            (1, Some(Some(only))) if self.calls.has_one_that_logs(*only) => Some(*only),
             _ => None,
         };
-        match one.filter(|client| self.may_get_task_message(*client, notification)) {
+        match only.filter(|client| self.may_get_task_message(*client, notification)) {
             Some(client) => self.send_to_client(client, raw.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Log)),
         }

@@ -42,6 +42,14 @@ pub(super) enum HandshakeProgress {
 }
 
 impl Handshake {
+    /// Bytes stored for it.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.state {
+            HandshakeState::Answered(answer) => answer.len(),
+            HandshakeState::None | HandshakeState::Asked(_) => 0,
+        }
+    }
+
     pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.state, HandshakeState::Asked(_))
     }

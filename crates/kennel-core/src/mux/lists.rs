@@ -112,11 +112,19 @@ impl Lists {
         self.kept
             .retain(|old| old.key != entry.key || old.only != entry.only);
         self.kept.push_back(entry);
-        let bytes =
-            |kept: &VecDeque<CachedList>| kept.iter().map(|it| it.answer.len()).sum::<usize>();
-        while self.kept.len() > Lists::MAX_CACHED || bytes(&self.kept) > Lists::MAX_CACHED_BYTES {
+        while self.kept.len() > Lists::MAX_CACHED || self.bytes() > Lists::MAX_CACHED_BYTES {
             self.kept.pop_front();
         }
+    }
+
+    /// Bytes of the cached responses.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept.iter().map(|it| it.answer.len()).sum()
+    }
+
+    /// Frees the cached responses.
+    pub(super) fn drop_cached(&mut self) {
+        self.kept = VecDeque::new();
     }
 
     /// Drops cached lists that changed. Calls in flight may be older than the change: no later request joins them,

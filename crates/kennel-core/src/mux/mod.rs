@@ -98,8 +98,8 @@ impl Default for MuxPolicy {
     }
 }
 
-/// Minimum bytes of a line, or of a message of a batch, that goes to several clients as one [`Output::ToClients`]. A
-/// copy for each client would multiply the memory.
+/// Minimum bytes of all copies of a line, or of a batch, that goes to several clients as one [`Output::ToClients`]. Copies
+/// of short lines for few clients join what is queued for each of them; many copies would multiply the memory.
 pub const MIN_SHARED_BYTES: usize = 64 * 1024;
 
 /// An action for the caller.
@@ -238,8 +238,8 @@ struct Client {
     #[serde(rename = "silent")]
     input_closed: bool,
     level: Option<Level>,
-    /// The roots that it last sent, canonical; empty if it answered with an error.
-    roots: Option<String>,
+    /// The roots that it last sent, canonical; empty if it answered with an error. Clients with equal roots share the text.
+    roots: Option<Arc<str>>,
 }
 
 /// The sessions that ever joined: the first one, and whether there were more.
@@ -360,6 +360,11 @@ impl Mux {
             self.knows_discover = Some(false);
             self.answer(client, batch, refused::ended_on_discover(&id));
         }
+    }
+
+    /// Frees the cached responses: memory is short, and the server can be asked again.
+    pub fn drop_cached_lists(&mut self) {
+        self.lists.drop_cached();
     }
 
     /// Sets whether memory is short. If it is, long cached responses are not copied; the request goes to the server.
@@ -537,14 +542,14 @@ impl Mux {
         clients: impl IntoIterator<Item = ClientId>,
         raw: &RawMessage<'_>,
     ) {
-        if raw.line_length() < MIN_SHARED_BYTES {
-            for client in clients {
+        let mut present: Vec<ClientId> = clients.into_iter().collect();
+        present.retain(|client| self.clients.contains_key(client));
+        if raw.line_length() * present.len() < MIN_SHARED_BYTES {
+            for client in present {
                 self.send_edited(client, raw, &[]);
             }
             return;
         }
-        let mut present: Vec<ClientId> = clients.into_iter().collect();
-        present.retain(|client| self.clients.contains_key(client));
         match present[..] {
             [] => {}
             [client] => self.send_edited(client, raw, &[]),

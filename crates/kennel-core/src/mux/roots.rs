@@ -5,6 +5,8 @@
 //! gets the response only when all clients that it works for are known to have the same roots; else it gets an error.
 //! So no call runs with the roots of another client.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
@@ -21,7 +23,7 @@ pub(super) struct Roots {
     /// Whether the server sent `roots/list`.
     pub(super) asked: bool,
     /// The roots that the server got or is about to get: canonical; empty if they cannot be compared.
-    reference: Option<String>,
+    reference: Option<Arc<str>>,
 }
 
 impl Roots {
@@ -42,8 +44,8 @@ fn are_same(one: &str, other: &str) -> bool {
     !one.is_empty() && one == other
 }
 
-/// Maximum bytes of a client's roots that are compared.
-const ROOTS_LIMIT: usize = 1 << 20;
+/// Maximum bytes of a client's roots that are compared: hundreds of directories.
+const ROOTS_LIMIT: usize = 64 << 10;
 
 const ROOTS_DIFFER: &str = "its roots differ from those of the other clients";
 
@@ -151,7 +153,7 @@ impl Mux {
         // They are stored as long as the client is attached. Longer roots count as unknown.
         let told = told.filter(|roots| roots.bytes().len() <= ROOTS_LIMIT);
         let told = told.map(|roots| roots.canonical().into_owned());
-        let told = told.unwrap_or_default();
+        let told = self.shared_roots(told.unwrap_or_default());
         let alone = self.clients.len() == 1;
         let differs = match &self.roots.reference {
             // An error does not change what the server knows.
@@ -192,22 +194,44 @@ impl Mux {
         self.tell_roots();
     }
 
+    /// These roots as one text for all clients that have the same.
+    fn shared_roots(&self, roots: String) -> Arc<str> {
+        let known = self.clients.values().filter_map(|it| it.roots.as_ref());
+        let mut known = self.roots.reference.iter().chain(known);
+        let same = known.find(|known| ***known == *roots);
+        same.cloned().unwrap_or_else(|| roots.into())
+    }
+
+    /// Bytes stored for the roots of clients.
+    pub(super) fn roots_bytes(&self) -> usize {
+        let reference = self.roots.reference.as_ref();
+        let is_other = |roots: &&Arc<str>| !reference.is_some_and(|it| Arc::ptr_eq(it, roots));
+        let others = self.clients.values().filter_map(|it| it.roots.as_ref());
+        let others: usize = others.filter(is_other).map(|it| it.len()).sum();
+        others + reference.map_or(0, |it| it.len())
+    }
+
     /// Sends pending roots to the server once all clients that it works for are known to have them. If one of them
     /// has different or unknown roots, the server gets an error.
     pub(super) fn tell_roots(&mut self) {
-        for (assigned, client) in self.server_requests.answered_roots() {
-            let mut is_unknown = false;
-            let mut differs = false;
-            for other in self.candidates().into_iter().flatten() {
-                let its = &self.clients[&other];
-                match &its.roots {
-                    _ if other == client => {}
-                    None if !its.input_closed && self.server_requests.is_asked_for_roots(other) => {
-                        is_unknown = true
-                    }
-                    roots => differs |= !self.roots.are(roots.as_deref()),
-                }
+        let answered = self.server_requests.answered_roots();
+        if answered.is_empty() {
+            return;
+        }
+        // Once for all answers: there may be many answers, calls and requests.
+        let asked = self.server_requests.asked_for_roots();
+        let (mut unknown, mut different) = (Vec::new(), Vec::new());
+        for other in self.candidates().into_iter().flatten() {
+            let its = &self.clients[&other];
+            match &its.roots {
+                None if !its.input_closed && asked.contains(&other) => unknown.push(other),
+                roots if self.roots.are(roots.as_deref()) => {}
+                _ => different.push(other),
             }
+        }
+        for (assigned, client) in answered {
+            let has_other = |clients: &[ClientId]| clients.iter().any(|it| *it != client);
+            let (is_unknown, differs) = (has_other(&unknown), has_other(&different));
             if !differs && is_unknown {
                 continue;
             }
@@ -243,7 +267,7 @@ impl Mux {
 
     fn dismiss_different(&mut self, roots_client: ClientId) {
         let roots = &self.roots;
-        let differs = |its: &Option<String>| its.is_some() && !roots.are(its.as_deref());
+        let differs = |its: &Option<Arc<str>>| its.is_some() && !roots.are(its.as_deref());
         let different = self.clients.iter().filter(|(_, it)| differs(&it.roots));
         let different = different.map(|(client, _)| *client);
         let different: Vec<_> = different.filter(|client| *client != roots_client).collect();

@@ -208,6 +208,11 @@ impl Mux {
             + self.batches.bytes()
     }
 
+    /// Bytes kept for as long as the server runs: roots, and responses that are sent again.
+    pub fn kept_bytes(&self) -> usize {
+        self.roots_bytes() + self.lists.bytes() + self.handshake.bytes()
+    }
+
     /// The queued requests of a client whose roots are not known yet.
     pub fn queued_requests_of(&self, client: ClientId) -> Vec<Key> {
         let waiting = self.roots_gate.0.get(&client);

@@ -20,7 +20,7 @@ use crate::message::{
 use crate::note::LineNote;
 use crate::time::Moment;
 
-use super::calls::{Call, Kind};
+use super::calls::Call;
 use super::raw_message::{ClientMessage, KeptMessage, RawMessage};
 use super::refused::{
     ROOTS_LIST_LIMIT, ambiguous_client, answer_to_foreign_task, client_gone, long_roots_list,
@@ -282,6 +282,13 @@ impl ServerRequests {
         self.open.values().any(asks)
     }
 
+    /// The clients to which a `roots/list` is in flight, from the server or the mux.
+    pub(super) fn asked_for_roots(&self) -> BTreeSet<ClientId> {
+        let requests = self.open.values();
+        let about_roots = requests.filter(|it| matches!(it.about, About::Roots(_)));
+        about_roots.map(|it| it.client).collect()
+    }
+
     /// Whether a `roots/list` of the server waits for a client.
     pub(super) fn server_waits_for_roots(&self) -> bool {
         let tells = |ask: &ServerRequest| matches!(ask.about, About::Roots(Some(_)));
@@ -472,21 +479,12 @@ impl Mux {
     /// The clients that the server may be working for: those that wait for a response, those that cancelled a call,
     /// those with a task that has not ended. `None` stands for all clients that are gone.
     pub(super) fn candidates(&self) -> BTreeSet<Option<ClientId>> {
-        let mut candidates = BTreeSet::new();
-        for call in self.calls.client_calls() {
-            match (&call.kind, &call.session) {
-                (Kind::Initialize | Kind::LateInitialize, _) => {}
-                (_, Some(session)) if call.waiters.is_empty() => {
-                    candidates.insert(self.client_of(session));
-                }
-                _ => candidates.extend(call.waiters.iter().map(|it| Some(it.client))),
-            }
-        }
+        let waiting = self.calls.waiting_clients().map(Some);
+        let mut candidates: BTreeSet<Option<ClientId>> = waiting.collect();
         // There are many calls and tasks but few sessions.
-        let sessions = self
-            .calls
-            .sessions_of_cancelled_calls()
-            .chain(self.tasks.unfinished());
+        let unawaited = self.calls.unawaited_sessions().into_iter().map(Some);
+        let cancelled = self.calls.sessions_of_cancelled_calls();
+        let sessions = unawaited.chain(cancelled).chain(self.tasks.unfinished());
         let sessions: BTreeSet<Option<&Arc<str>>> = sessions.collect();
         let owner = |session: Option<&Arc<str>>| session.and_then(|it| self.client_of(it));
         candidates.extend(sessions.into_iter().map(owner));

@@ -118,6 +118,26 @@ fn a_server_outlives_its_last_client_by_linger() {
 }
 
 #[test]
+fn of_many_servers_without_clients_the_first_ones_do_not_linger() {
+    let mut stage = Stage::new();
+    let mut opened = Vec::new();
+    let mut stopped = Vec::new();
+    for version in 0..12 {
+        let client = stage.client("one");
+        let other = INITIALIZE.replace("2025-06-18", &format!("2025-06-{}", 10 + version));
+        let actions = stage.say(client, &other);
+        stopped.extend(opened.iter().copied().filter(|it| stops(&actions, *it)));
+        let slot = slot(&actions);
+        stage.start(slot);
+        stage.server_says(slot, &initialized(1));
+        opened.push(slot);
+        stage.pass(SECOND);
+        stage.gone(client);
+    }
+    assert_eq!(stopped, opened[..3]);
+}
+
+#[test]
 fn an_idle_server_hibernates_if_all_its_clients_allow_it() {
     let mut stage = Stage::new();
     let mut clients = ["one", "two"].map(|session| {

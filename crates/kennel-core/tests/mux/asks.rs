@@ -1,5 +1,7 @@
 //! What the server asks: the one client it can be for, or nobody.
 
+use std::time::Duration;
+
 use kennel_core::message::Key;
 use kennel_core::mux::{ClientId, Lane, Note, Side, Unaddressed};
 use kennel_core::note::LineNote;
@@ -323,4 +325,34 @@ fn that_an_elicitation_of_an_error_is_complete_is_told_to_who_got_the_error() {
     let mut play = Play::legacy(1);
     play.server(&complete("who?"));
     assert_eq!(play.heard(1), [complete("who?")]);
+}
+
+/// The shortest time that a server's questions take while this many calls are in flight.
+#[expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it measures how long the mux takes"
+)]
+fn time_of_questions(calls: usize) -> Duration {
+    let once = || {
+        let mut play = Play::legacy(2);
+        for id in 0..calls {
+            play.client(1, &request(&id.to_string(), "tools/call", "{}"));
+        }
+        play.forget();
+        let start = std::time::Instant::now();
+        for id in 0..500 {
+            let id = format!("\"question {id}\"");
+            play.server(&request(&id, "sampling/createMessage", "{}"));
+        }
+        start.elapsed()
+    };
+    (0..3).map(|_| once()).min().expect("three times")
+}
+
+#[test]
+fn a_question_of_a_server_takes_no_longer_while_many_calls_are_in_flight() {
+    let (few, many) = (time_of_questions(20), time_of_questions(8_000));
+    // 400 times as many calls: a look at each would take about 400 times as long.
+    assert!(many < 30 * few, "{many:?}, {few:?} with few");
 }

@@ -285,3 +285,18 @@ fn a_change_is_told_to_all() {
     assert_eq!(play.heard(1), [&line[..]]);
     assert_eq!(play.heard(2), [&line[..]]);
 }
+
+#[test]
+fn kept_lists_are_counted_and_freed_when_memory_is_short() {
+    let mut play = Play::legacy(1);
+    let before = play.mux.kept_bytes();
+    let minted = play.asks(1, &tools("1"));
+    let long = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(64 * 1024));
+    play.server(&result(&minted, &long));
+    play.heard(1);
+    assert!(play.mux.kept_bytes() > before + 64 * 1024);
+    play.mux.drop_cached_lists();
+    assert_eq!(play.mux.kept_bytes(), before);
+    play.client(1, &tools("2"));
+    assert_eq!(play.server_heard().len(), 1, "the server is asked again");
+}

@@ -541,3 +541,22 @@ fn an_id_that_is_taken_is_refused_at_once_though_the_rest_waits() {
     play.server(&result(&sent, "{}"));
     assert_eq!(play.heard(2), [result("2", "{}")]);
 }
+
+#[test]
+fn equal_roots_of_many_clients_are_kept_once() {
+    let long = format!(
+        r#"{{"roots":[{{"uri":"file:///{}"}}]}}"#,
+        "x".repeat(60_000)
+    );
+    let mut play = Play::legacy(1);
+    asked(&mut play, &long);
+    let alone = play.mux.kept_bytes();
+    assert!(alone >= 60_000);
+    for client in 2..50 {
+        play.enter(client);
+        let heard = play.heard(client);
+        play.client(client, &result(&id_of(&heard[1]), &long));
+    }
+    assert!(play.dismissed.is_empty());
+    assert_eq!(play.mux.kept_bytes(), alone);
+}

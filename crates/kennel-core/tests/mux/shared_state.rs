@@ -519,3 +519,30 @@ fn a_notification_with_an_id_and_a_request_without_one_go_no_further() {
     play.client(2, &other);
     assert_eq!(play.server_heard(), [other]);
 }
+
+#[test]
+fn a_short_line_for_many_clients_is_one_line_to_write() {
+    let mut play = Play::legacy(200);
+    let note = notice("notifications/flood", &format!(r#"{{"n":"{:0500}"}}"#, 0));
+    play.mux.handle_server_line(note.as_bytes(), play.now);
+    let action = play.mux.poll_output();
+    assert!(
+        matches!(&action, Some(Output::ToClients { clients, .. }) if clients.len() == 200),
+        "{action:?}"
+    );
+    assert_eq!(play.mux.poll_output(), None);
+}
+
+#[test]
+fn a_batch_of_a_server_has_fewer_messages_the_more_clients_get_each() {
+    let batch = |count: usize| {
+        let note = notice("notifications/flood", "{}");
+        format!("[{}]", vec![note; count].join(","))
+    };
+    for (clients, count, passes) in [(3, 9_000, true), (500, 400, true), (500, 401, false)] {
+        let mut play = Play::legacy(clients);
+        play.server(&batch(count));
+        let heard = play.heard(1).len();
+        assert_eq!(heard, if passes { count } else { 0 }, "{clients} {count}");
+    }
+}

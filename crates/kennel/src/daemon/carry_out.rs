@@ -147,6 +147,8 @@ impl DaemonState {
             return;
         };
         let chunk = Chunk::of_line(lines);
+        self.deliveries
+            .set(self.deliveries.get().wrapping_add(clients.len()));
         for client in clients {
             let conns = self.clients.borrow();
             if let Some(conn) = conns.get(&client) {

@@ -94,6 +94,8 @@ pub(super) struct DaemonState {
     pub(super) memory: RefCell<MemoryWatch>,
     /// Bytes of long lines that were judged in this turn of the event loop.
     pub(super) parsed_bytes: Cell<usize>,
+    /// Number of queues that lines for several clients were put into.
+    pub(super) deliveries: Cell<usize>,
 }
 
 /// The sources of events that the daemon has from its start.
@@ -160,6 +162,7 @@ impl DaemonState {
             dir_checked_at: Cell::new(Instant::now()),
             memory: RefCell::new(MemoryWatch::new(max_line())),
             parsed_bytes: Cell::new(0),
+            deliveries: Cell::default(),
         }
     }
 

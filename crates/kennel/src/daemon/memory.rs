@@ -69,6 +69,11 @@ impl DaemonState {
         if self.memory.borrow_mut().counted(held, now) {
             release_free_memory();
         }
+        if self.is_short_of_memory()
+            && let Ok(mut engine) = self.engine.try_borrow_mut()
+        {
+            engine.handle_memory_shortage();
+        }
         held
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::daemon_state::DaemonState;
 use super::origin::Origin;
-use super::run_queue::{LINES_PER_RUN, Runnable};
+use super::run_queue::{DELIVERIES_PER_RUN, LINES_PER_RUN, Runnable};
 use super::server::{ServerStage, detached, stop_ladder, to_os_string};
 use super::server_io::ServerIo;
 use crate::lines::{Inbox, SkippedLines};
@@ -314,7 +314,8 @@ impl ServerIo {
         self.advance(daemon);
     }
 
-    /// Passes complete lines to the engine, up to [`LINES_PER_RUN`]; then decides whether more is read.
+    /// Passes complete lines to the engine, up to [`LINES_PER_RUN`] and [`DELIVERIES_PER_RUN`]; then decides whether
+    /// more is read.
     pub(super) fn forward_lines(&self, daemon: &DaemonState) {
         let Some(running) = self.process() else {
             return;
@@ -323,10 +324,14 @@ impl ServerIo {
             return;
         }
         let now = Instant::now();
+        let delivered = daemon.deliveries.get();
         for _ in 0..LINES_PER_RUN {
             if !self.forward_line(daemon, &running, now) {
                 self.has_lines.set(false);
                 return self.all_lines_forwarded(daemon, &running);
+            }
+            if daemon.deliveries.get().wrapping_sub(delivered) >= DELIVERIES_PER_RUN {
+                break;
             }
         }
         self.has_lines.set(true);

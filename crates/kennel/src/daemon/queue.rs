@@ -77,6 +77,33 @@ impl Drop for Chunk {
     }
 }
 
+/// A chunk in one queue.
+#[derive(Debug)]
+struct Entry(Rc<Chunk>);
+
+impl Entry {
+    /// Bytes of an entry: a queue may have as much room again, and many have short chunks in common.
+    const MEMORY: usize = 2 * size_of::<Entry>();
+
+    fn new(chunk: Rc<Chunk>) -> Entry {
+        QUEUED.set(QUEUED.get() + Entry::MEMORY);
+        Entry(chunk)
+    }
+
+    /// Its line, if it is in no other queue.
+    fn into_line(self) -> Option<Owned> {
+        let chunk = Rc::clone(&self.0);
+        drop(self);
+        Rc::into_inner(chunk).map(Chunk::into_owned)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        QUEUED.set(QUEUED.get() - Entry::MEMORY);
+    }
+}
+
 /// The lines queued for one client.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -90,7 +117,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueuedChunks {
     /// The first chunk stays until all of it is written.
-    chunks: VecDeque<Rc<Chunk>>,
+    chunks: VecDeque<Entry>,
     /// How much of the first chunk is written.
     done: usize,
     /// Bytes that are not written.
@@ -133,7 +160,9 @@ impl Queue {
             waiting.ended = ended;
             if !unwritten.is_empty() {
                 let length = unwritten.len();
-                waiting.chunks.push_back(Chunk::new(unwritten.into()));
+                waiting
+                    .chunks
+                    .push_back(Entry::new(Chunk::new(unwritten.into())));
                 queue.chunk_queued(&mut waiting, length);
             }
         }
@@ -150,7 +179,7 @@ impl Queue {
             ended: _,
             waits_since: _,
         } = &*self.waiting.borrow();
-        let all: Vec<&[u8]> = chunks.iter().map(|chunk| &chunk[..]).collect();
+        let all: Vec<&[u8]> = chunks.iter().map(|chunk| &chunk.0[..]).collect();
         all.concat().split_off(*done)
     }
 
@@ -174,7 +203,10 @@ impl Queue {
     fn append_to_last(&self, line: &[u8]) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         let length = line.len() + 1;
-        let last = waiting.chunks.back_mut().and_then(Rc::get_mut);
+        let last = waiting
+            .chunks
+            .back_mut()
+            .and_then(|it| Rc::get_mut(&mut it.0));
         let Some(last) = last.filter(|last| last.len() + length <= MAX_BATCH) else {
             return false;
         };
@@ -192,7 +224,7 @@ impl Queue {
             waiting.done = if length > 0 { line.len() - length } else { 0 };
         }
         if length > 0 {
-            waiting.chunks.push_back(Chunk::new(line));
+            waiting.chunks.push_back(Entry::new(Chunk::new(line)));
             self.chunk_queued(&mut waiting, length);
         } else {
             recycle(Some(line));
@@ -208,7 +240,7 @@ impl Queue {
             waiting.done = if length > 0 { chunk.len() - length } else { 0 };
         }
         if length > 0 {
-            waiting.chunks.push_back(Rc::clone(chunk));
+            waiting.chunks.push_back(Entry::new(Rc::clone(chunk)));
             self.chunk_queued(&mut waiting, length);
         }
     }
@@ -281,7 +313,12 @@ impl Queue {
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<Flushed> {
         loop {
-            let next = self.waiting.borrow().chunks.front().cloned();
+            let next = self
+                .waiting
+                .borrow()
+                .chunks
+                .front()
+                .map(|it| Rc::clone(&it.0));
             let Some(chunk) = next else {
                 return Ok(match self.is_ended() {
                     true => Flushed::Ended,
@@ -310,7 +347,7 @@ impl Queue {
             let written = waiting.chunks.pop_front();
             waiting.done = 0;
             drop(waiting);
-            recycle(written.and_then(Rc::into_inner).map(Chunk::into_owned));
+            recycle(written.and_then(Entry::into_line));
         }
     }
 }
@@ -430,7 +467,8 @@ mod tests {
             queue.push(b"two");
         }
         drop(chunk);
-        assert_eq!(queued_bytes() - before, 3 * MAX_BATCH + 1 + 3 * 8);
+        let entries = 9 * Entry::MEMORY;
+        assert_eq!(queued_bytes() - before, 3 * MAX_BATCH + 1 + 3 * 8 + entries);
         for queue in &queues {
             assert_eq!(queue.len(), 3 * MAX_BATCH + 9);
             let all = taken(queue, usize::MAX);

@@ -8,6 +8,8 @@ use kennel_core::lifetime::ClientId;
 
 /// Maximum lines taken of one client or server before others run: many short lines at once must not delay the others.
 pub(super) const LINES_PER_RUN: usize = 64;
+/// Maximum deliveries of a server's lines to several clients before other work is done: a line may go to thousands.
+pub(super) const DELIVERIES_PER_RUN: usize = 4096;
 
 /// A client, server or part of the daemon with work to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -100,6 +100,7 @@ impl Snapshot {
             dir_checked_at: _,
             memory: _,
             parsed_bytes: _,
+            deliveries: _,
             // The newer build is not refused what this one is.
             upgrade: _,
             // A daemon that ends hands nothing over.

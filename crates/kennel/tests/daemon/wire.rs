@@ -98,7 +98,7 @@ fn a_bare_client_that_nobody_came_before_is_shown_out() {
     let mut bare = daemon.connect();
     bare.say(INITIALIZE);
     assert_eq!(bare.line(), None);
-    daemon.logs("sent no hello");
+    daemon.logs("neither it nor an earlier client sent one");
     daemon.stop();
 }
 

@@ -420,7 +420,10 @@ fn a_variable_that_does_not_exist_is_found_and_a_misspelled_one_is_told_to_its_s
     };
     let found = kennel(&["doctor"], "KENNEL_LINGR");
     assert_eq!(found.code(), Some(1), "{}", found.stdout);
-    for words in ["KENNEL_LINGR is set", "set KENNEL_LINGER instead"] {
+    for words in [
+        "KENNEL_LINGR is set",
+        "if you meant KENNEL_LINGER, set that instead",
+    ] {
         assert!(found.stdout.contains(words), "{words}: {}", found.stdout);
     }
     assert!(!found.stdout.contains("value-to-keep"), "{}", found.stdout);

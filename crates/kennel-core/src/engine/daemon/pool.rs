@@ -5,6 +5,9 @@ use crate::lifetime::ClientId;
 use crate::mux::Class;
 use crate::time::Moment;
 
+/// Maximum number of servers that linger without a client when another one starts.
+const MAX_LINGERING: usize = 8;
+
 impl Daemon {
     /// Joins the slot of this class, or a new one. `Err`: the reason why the client must go dedicated.
     pub(super) fn assign_slot(
@@ -35,6 +38,7 @@ impl Daemon {
     }
 
     fn open_slot(&mut self, client: ClientId, class: Class) -> SlotId {
+        self.limit_lingering();
         let introduction = self.clients[&client].introduction.as_ref();
         let session = introduction.map_or("", |it| &it.session);
         let policy = introduction.map_or_else(Default::default, |it| it.policy);
@@ -124,6 +128,26 @@ impl Daemon {
         {
             slot.close();
             self.actions.push_back(Action::StopServer { slot: id });
+        }
+    }
+
+    /// Frees what the slots have cached: memory is short.
+    pub fn handle_memory_shortage(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.mux_mut().drop_cached_lists();
+        }
+    }
+
+    /// Stops the servers that have lingered longest, if many do: one client could open a slot of another class again and
+    /// again.
+    pub(super) fn limit_lingering(&mut self) {
+        let empty = self.slots.values().filter(|it| !it.is_closing());
+        let empty = empty.filter_map(|it| Some((it.empty_since()?, it.id())));
+        let mut empty: Vec<_> = empty.collect();
+        empty.sort();
+        let excess = empty.len().saturating_sub(MAX_LINGERING);
+        for (_, slot) in empty.into_iter().take(excess) {
+            self.close_slot(slot);
         }
     }
 

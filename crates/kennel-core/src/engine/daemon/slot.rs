@@ -203,7 +203,13 @@ impl ServerSlot {
 
     /// Bytes stored for its server and its clients.
     pub fn held_bytes(&self) -> usize {
-        self.lanes.len() + self.mux.stored_bytes() + self.mux.queued_bytes_of_all()
+        let mux = &self.mux;
+        self.lanes.len() + mux.stored_bytes() + mux.kept_bytes() + mux.queued_bytes_of_all()
+    }
+
+    /// Since when it has no clients.
+    pub(super) fn empty_since(&self) -> Option<Moment> {
+        self.empty_since
     }
 
     /// Number of clients.
