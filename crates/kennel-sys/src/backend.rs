@@ -81,6 +81,7 @@ functions! {
     elapsed_since(u64) -> Duration = Duration::ZERO;
     visible_pid(u32) -> u32 = 0;
     processes() -> io::Result<Vec<u32>> = unsupported();
+    newest_pid() -> io::Result<u32> = unsupported();
     children(u32) -> io::Result<Vec<u32>> = unsupported();
     children_of_this_process() -> io::Result<Vec<u32>> = unsupported();
     thread_count_of_this_process() -> io::Result<usize> = unsupported();

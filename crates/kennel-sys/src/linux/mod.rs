@@ -65,8 +65,9 @@ pub use procfs::ephemeral_ports;
 pub(crate) use procfs::{
     age, boot_id, children, children_of_this_process, command_line, command_name, elapsed_since,
     environ_has, environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with,
-    is_kennel, now_in_ticks, pid_namespace, processes, resident, session_of, sockets_of, stat,
-    stream_identity, this_program, thread_count_of_this_process, user_of, visible_pid,
+    is_kennel, newest_pid, now_in_ticks, pid_namespace, processes, resident, session_of,
+    sockets_of, stat, stream_identity, this_program, thread_count_of_this_process, user_of,
+    visible_pid,
 };
 pub(crate) use reactor::Poller;
 pub(crate) use relations::{

@@ -230,6 +230,16 @@ pub(crate) fn processes() -> io::Result<Vec<u32>> {
         .collect())
 }
 
+/// The pid that the kernel gave last in our pid namespace.
+pub(crate) fn newest_pid() -> io::Result<u32> {
+    require_our_own()?;
+    // 0.00 0.00 0.00 1/123 4711
+    let text = short_text("/proc/loadavg")?;
+    let pid = text.split_whitespace().next_back();
+    pid.and_then(|pid| pid.parse().ok())
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// The children of this process, of all its threads. A snapshot that may miss some.
 pub(crate) fn children_of_this_process() -> io::Result<Vec<u32>> {
     children(std::process::id())

@@ -52,6 +52,42 @@ pub(crate) fn all_mappings(pid: u32) -> io::Result<HashMap<String, bool>> {
     Ok(all)
 }
 
+/// The memory at an address of a process, by who can use a futex there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// Only this process.
+    Own,
+    /// Every process that maps the same file or memory, which is at this path.
+    Shared(String),
+}
+
+/// The memory at an address of a process; `None` if nothing is mapped there.
+pub(super) fn memory_at(pid: u32, address: u64) -> io::Result<Option<Memory>> {
+    require_our_own()?;
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).map_err(gone)?;
+    let maps = String::from_utf8_lossy(&maps);
+    Ok(maps.lines().find_map(|line| memory_if_at(line, address)))
+}
+
+/// The memory of a line of `maps` if the address is in it.
+fn memory_if_at(line: &str, address: u64) -> Option<Memory> {
+    let mut words = line.split_whitespace();
+    let (range, access) = (words.next()?, words.next()?.as_bytes());
+    let (start, end) = range.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    if !(number(start)?..number(end)?).contains(&address) {
+        return None;
+    }
+    let inode = words.nth(2)?;
+    let path = words.collect::<Vec<_>>().join(" ");
+    // A private page that cannot be written to is that of the file, and so are its futexes.
+    let is_of_file = inode != "0" && access.get(1) != Some(&b'w');
+    Some(match access.ends_with(b"s") || is_of_file {
+        true => Memory::Shared(path),
+        false => Memory::Own,
+    })
+}
+
 fn shared_mapping(line: &str) -> Option<SharedMapping> {
     let (access, mapping) = mapping(line)?;
     access.ends_with('s').then_some(mapping)
@@ -132,6 +168,40 @@ pub(crate) fn system_v_users() -> io::Result<Vec<(u32, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_at_an_address_is_shared_if_other_processes_can_use_a_futex_there() {
+        let shared = |path: &str| Some(Memory::Shared(path.to_owned()));
+        for (line, memory) in [
+            (
+                "7f00-7f10 rw-s 0 fe:00 3   /home/me/a queue",
+                shared("/home/me/a queue"),
+            ),
+            (
+                "7f00-7f10 r--s 0 fe:00 3   /home/me/queue",
+                shared("/home/me/queue"),
+            ),
+            (
+                "7f00-7f10 rw-s 0 00:01 9   /dev/zero (deleted)",
+                shared("/dev/zero (deleted)"),
+            ),
+            (
+                "7f00-7f10 r--p 0 fe:00 3   /home/me/queue",
+                shared("/home/me/queue"),
+            ),
+            (
+                "7f00-7f10 rw-p 0 fe:00 3   /usr/lib/x.so",
+                Some(Memory::Own),
+            ),
+            ("7f00-7f10 rw-p 0 00:00 0", Some(Memory::Own)),
+            ("7f00-7f10 rw-p 0 00:00 0   [stack]", Some(Memory::Own)),
+            ("7f04-7f10 rw-s 0 fe:00 3   /home/me/queue", None),
+            ("7e00-7f02 rw-s 0 fe:00 3   /home/me/queue", None),
+            ("", None),
+        ] {
+            assert_eq!(memory_if_at(line, 0x7f02), memory, "{line}");
+        }
+    }
 
     #[test]
     fn shared_memory_is_distinguished_from_private_memory() {

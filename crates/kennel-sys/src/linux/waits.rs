@@ -9,6 +9,7 @@ use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 use super::descriptors::inode;
 use super::procfs::{exists, gone, require_our_own, short_text};
+use super::shared_memory::{Memory, memory_at};
 use crate::kernel::features;
 
 /// Kernel functions in which a thread waits without a time limit, by their name in `wchan`: for pipe input, and for a
@@ -16,6 +17,9 @@ use crate::kernel::features;
 const UNLIMITED_WAITS: [&str; 3] = ["pipe_read", "anon_pipe_read", "do_wait"];
 /// Stack addresses of 32-bit programs are below this. They have other system call numbers.
 const END_OF_32_BITS: u64 = 1 << 32;
+/// `FUTEX_PRIVATE_FLAG`: only threads of the same process use the futex, wherever it is.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const FUTEX_PRIVATE: u64 = 0x80;
 const MAY_WAKE: &str = "sleeps, and may wake up by itself";
 
 /// The event that a thread waits for.
@@ -112,7 +116,11 @@ fn blocked(task: Task) -> io::Result<Wait> {
         false => Err(io::ErrorKind::PermissionDenied.into()),
     };
     let hidden = match shown {
-        Ok(text) => return Ok(parse_syscall(&text, |fd| wait_to_read(task, fd))),
+        Ok(text) => {
+            let read = |fd| wait_to_read(task, fd);
+            let futex = |address| wait_at_futex(task, address);
+            return Ok(parse_syscall(&text, read, futex));
+        }
         Err(error) if task.has_ended(&error) => return Err(error),
         Err(error) => error,
     };
@@ -143,6 +151,20 @@ fn wait_to_read(task: Task, fd: u64) -> Wait {
     }
 }
 
+/// The wait of a thread at a futex that is not private to its process. In memory of its own, as at the end of another thread,
+/// only the process and the kernel wake it. In shared memory any process can that maps it for a moment, which nobody sees: a
+/// worker may wait there for jobs.
+fn wait_at_futex(task: Task, address: u64) -> Wait {
+    match memory_at(task.process, address) {
+        Ok(Some(Memory::Own)) => Wait::Event,
+        Ok(Some(Memory::Shared(path))) => {
+            Wait::Other(format!("waits at a futex in shared memory ({path})"))
+        }
+        Ok(None) => Wait::Unseen(io::ErrorKind::NotFound.into()),
+        Err(error) => Wait::Unseen(error),
+    }
+}
+
 /// The receive timeout of a socket. No file shows it: it is read through a copy of the descriptor.
 fn receive_limit(task: Task, fd: u64, socket: u64) -> io::Result<Option<Duration>> {
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
@@ -160,9 +182,10 @@ fn receive_limit(task: Task, fd: u64, socket: u64) -> io::Result<Option<Duration
 }
 
 /// Parses a line of `/proc/<pid>/syscall`: the number of the call, six arguments, and two addresses, first that of the
-/// stack. `read` says what a reader of a descriptor waits for.
+/// stack. `read` says what a reader of a descriptor waits for, `futex` what a thread waits for at the address of a futex that
+/// other processes may use.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn parse_syscall(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
+fn parse_syscall(line: &str, read: impl Fn(u64) -> Wait, futex: impl Fn(u64) -> Wait) -> Wait {
     let mut words = line.split_whitespace();
     let number = words.next().unwrap_or_default();
     let words: Option<Vec<u64>> = words
@@ -188,7 +211,10 @@ fn parse_syscall(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     let milliseconds = |at: usize| unless(arguments[at] & (1 << 31) == 0);
     match number {
         // FUTEX_WAIT and FUTEX_WAIT_BITSET, private or shared, with either clock.
-        libc::SYS_futex if matches!(arguments[1] & 0x7f, 0 | 9) => time(3),
+        libc::SYS_futex if matches!(arguments[1] & 0x7f, 0 | 9) => match time(3) {
+            Wait::Event if arguments[1] & FUTEX_PRIVATE == 0 => futex(arguments[0]),
+            wait => wait,
+        },
         libc::SYS_ppoll => time(2),
         libc::SYS_pselect6 => time(4),
         libc::SYS_epoll_pwait2 => time(3),
@@ -209,7 +235,7 @@ fn parse_syscall(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
 
 /// Other platforms have other system call numbers.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn parse_syscall(_line: &str, _read: impl Fn(u64) -> Wait) -> Wait {
+fn parse_syscall(_line: &str, _read: impl Fn(u64) -> Wait, _futex: impl Fn(u64) -> Wait) -> Wait {
     Wait::Unseen(io::ErrorKind::Unsupported.into())
 }
 
@@ -255,12 +281,17 @@ mod tests {
             3 => Wait::Event,
             _ => Wait::other("reads something else"),
         };
+        let futex = |address| match address {
+            1 => Wait::Event,
+            _ => Wait::other("waits at a shared futex"),
+        };
         let in_call = |number: libc::c_long, arguments: [u64; 6]| {
             let arguments: Vec<String> = arguments.iter().map(|it| format!("{it:#x}")).collect();
             let arguments = arguments.join(" ");
             words(parse_syscall(
                 &format!("{number} {arguments} 0x7ffc00000000 0x400000\n"),
                 read,
+                futex,
             ))
         };
         const ENDLESS: u64 = 0xffff_ffff;
@@ -268,6 +299,12 @@ mod tests {
             (libc::SYS_futex, [1, 0x189, 0, 0, 0, 0], ""),
             (libc::SYS_futex, [1, 0x80, 0, 0, 9, 9], ""),
             (libc::SYS_futex, [1, 0x189, 0, 0x7f00, 0, 0], "sleeps"),
+            (libc::SYS_futex, [1, 0, 0, 0, 0, 0], ""),
+            (libc::SYS_futex, [2, 0, 0, 0, 0, 0], "shared futex"),
+            (libc::SYS_futex, [2, 0x109, 0, 0, 0, 0], "shared futex"),
+            (libc::SYS_futex, [2, 0x80, 0, 0, 0, 0], ""),
+            (libc::SYS_futex, [2, 0, 0, 0x7f00, 0, 0], "sleeps"),
+            (libc::SYS_futex_waitv, [1, 1, 0, 0, 0, 0], "system call"),
             // FUTEX_LOCK_PI
             (libc::SYS_futex, [1, 0x86, 0, 0, 0, 0], "system call"),
             (libc::SYS_ppoll, [0, 0, 0, 9, 9, 9], ""),
@@ -307,7 +344,7 @@ mod tests {
             let agrees = words.contains(expected) && words.is_empty() == expected.is_empty();
             assert!(agrees, "call {number} {arguments:x?}: {words}");
         }
-        let line = |line: &str| words(parse_syscall(line, read));
+        let line = |line: &str| words(parse_syscall(line, read, futex));
         assert!(line("running\n").contains("runs"));
         assert!(line("-1 0x7ffc00000000 0x400000\n").contains("outside"));
         let small = format!(
@@ -342,6 +379,54 @@ mod tests {
         let file = std::fs::File::open("/proc/self/mounts").expect("it is there");
         assert!(read(&file).contains("waits to read /proc"));
         assert!(words(wait_to_read(task, 1 << 20)).contains("unseen"));
+    }
+
+    #[test]
+    fn a_wait_at_a_futex_in_shared_memory_is_a_doubt() {
+        use std::os::fd::AsFd;
+
+        use rustix::mm::{MapFlags, ProtFlags};
+        let me = std::process::id();
+        let task = Task {
+            process: me,
+            thread: me,
+        };
+        let scope = kennel_testkit::Scope::new("futex");
+        let path = scope.path("queue");
+        let mut options = std::fs::File::options();
+        let options = options.read(true).write(true).create_new(true);
+        let file = options.open(&path).expect("a new file");
+        file.set_len(4096).expect("our own file");
+        let mapped = |access, flags| {
+            // SAFETY: a new mapping at an address that the kernel chooses, which nothing reads or writes.
+            let at = unsafe {
+                rustix::mm::mmap(std::ptr::null_mut(), 4096, access, flags, file.as_fd(), 0)
+            };
+            at.expect("a mapping").addr() as u64
+        };
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // A private mapping that is only read has the same futexes as the file.
+        for (access, flags, is_shared) in [
+            (both, MapFlags::SHARED, true),
+            (ProtFlags::READ, MapFlags::SHARED, true),
+            (ProtFlags::READ, MapFlags::PRIVATE, true),
+            (both, MapFlags::PRIVATE, false),
+        ] {
+            let at = mapped(access, flags);
+            for address in [at, at + 4092] {
+                let words = words(wait_at_futex(task, address));
+                let named = words.contains(path.to_str().expect("plain text"));
+                assert_eq!(named, is_shared, "{access:?} {flags:?}: {words}");
+                assert_eq!(words.is_empty(), !is_shared, "{words}");
+            }
+        }
+        let on_the_stack = 0_u32;
+        let on_the_stack = (&raw const on_the_stack).addr() as u64;
+        assert_eq!(words(wait_at_futex(task, on_the_stack)), "");
+        assert!(
+            words(wait_at_futex(task, 0)).contains("unseen"),
+            "no memory"
+        );
     }
 
     #[test]

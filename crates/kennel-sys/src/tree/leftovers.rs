@@ -14,7 +14,7 @@ use super::mark::TreeMark;
 use super::record::{self, Record};
 use super::record_file;
 use super::services::{self, Rules, Source};
-use super::{descendants, members};
+use super::{chain, descendants, members};
 use crate::detached::Reason;
 use crate::os;
 use crate::process::{Identity, ProcessRef};
@@ -35,7 +35,8 @@ pub struct Ended {
     pub processes: usize,
     /// Number of trees left alone because a process is, or may be, in charge of them.
     pub attended: usize,
-    /// Number of processes that did not end: another user's, or stuck in the kernel. Their tree stays on record.
+    /// Number of processes that did not end: another user's, stuck in the kernel, or faster in starting others than we are in
+    /// ending them. Their tree stays on record.
     pub left: usize,
     /// Processes and files that were left alone, each with the reason: invalid files with the name of a record, and
     /// processes with a copy of a tree's cookie.
@@ -304,14 +305,36 @@ fn end_tree(
     };
     let mut members = signal_everyone(Signal::TERM)?;
     wait_for_all(&members, after_term)?;
-    // A process may fork before it is killed: repeat until none is found.
+    // What a kept service of the tree starts is not chased.
+    let chases = !keeps_services(dir, cookie, record);
+    let mut chased = HashSet::new();
     let deadline = Instant::now() + AFTER_KILL;
-    while !members.is_empty() && Instant::now() < deadline {
+    let left = loop {
+        // A process may fork before it is killed: repeat until none is found.
+        while !members.is_empty() && Instant::now() < deadline {
+            members = signal_everyone(Signal::KILL)?;
+            wait_for_all(&members, Duration::from_secs(1))?;
+        }
+        let left = members.iter().filter(|process| process.is_alive()).count();
+        if left > 0 || !chases {
+            break left;
+        }
+        // A process may have forked and ended during the look that found none.
+        let chase = chain::end(cookie)?;
+        chased.extend(chase.killed);
         members = signal_everyone(Signal::KILL)?;
-        wait_for_all(&members, Duration::from_secs(1))?;
-    }
-    let left = members.iter().filter(|process| process.is_alive()).count();
-    Ok((reached.len().saturating_sub(left), left))
+        let is_over = chase.is_over && members.is_empty();
+        if is_over || Instant::now() >= deadline {
+            break usize::from(!is_over);
+        }
+    };
+    let ended = reached.union(&chased).count();
+    Ok((ended.saturating_sub(left), left))
+}
+
+/// Whether a living service of a tree is kept.
+fn keeps_services(dir: BorrowedFd<'_>, cookie: &str, record: &Record) -> bool {
+    !kept::spared(&kept::confirmed(dir, &rules_of(cookie, record))).is_empty()
 }
 
 /// The living members of an abandoned tree.

@@ -74,6 +74,49 @@ pub(super) fn living(cookie: &str) -> io::Result<Vec<ProcessRef>> {
     Ok(members)
 }
 
+/// A process that was born just now.
+pub(super) enum Newborn {
+    /// A member of the tree.
+    Member(ProcessRef),
+    /// It had the cookie of the tree, and ended before the rest could be checked.
+    Gone,
+    /// No member of the tree.
+    Other,
+}
+
+/// Judges processes that were born just now, which may end at any moment.
+pub(super) struct Newborns<'a>(Table<'a>);
+
+impl Newborns<'_> {
+    pub(super) fn of(cookie: &str) -> io::Result<Newborns<'_>> {
+        // Nothing is known of them before: their parents are looked up one by one.
+        Ok(Newborns(Table {
+            cookie,
+            parents: HashMap::new(),
+            processes: ProcessTable::default(),
+            own_pids: own_pids_with_ancestors()?,
+        }))
+    }
+
+    /// Judges a process, by its own environment alone.
+    pub(super) fn judge(&self, pid: u32) -> Newborn {
+        let Newborns(table) = self;
+        if table.own_pids.contains(&pid) || Mark::of(pid, table.cookie) != Mark::This {
+            return Newborn::Other;
+        }
+        // Checked after the process was opened, so the answer is about this process (rule 6).
+        let Ok(process) = ProcessRef::open(pid) else {
+            return Newborn::Gone;
+        };
+        let is_member = Mark::of(pid, table.cookie) == Mark::This && table.is_member(pid);
+        match (process.is_alive(), is_member) {
+            (true, true) => Newborn::Member(process),
+            (true, false) => Newborn::Other,
+            (false, _) => Newborn::Gone,
+        }
+    }
+}
+
 /// Processes with a copy of the tree's cookie. They are shown and left alone.
 pub(super) fn copies(cookie: &str) -> io::Result<Vec<(u32, CopyReason)>> {
     let table = Table::now(cookie)?;
@@ -307,6 +350,9 @@ mod tests {
             (os::session_of(stat.parent) != Some(stat.session)).then_some(())
         });
         let found = (table.is_member(below), table.is_member(beside));
+        let newborns = Newborns::of(TREE).expect("our ancestors");
+        let newborn = |pid| matches!(newborns.judge(pid), Newborn::Member(_));
+        let found_as_newborn = (newborn(below), newborn(beside));
         for mut starter in [warden, other] {
             drop(starter.stdin.take());
             starter.wait().expect("our child");
@@ -314,6 +360,7 @@ mod tests {
         let left = ProcessRef::open(beside).expect("it runs");
         left.signal(crate::Signal::KILL).expect("it is ours");
         assert_eq!(found, (false, true));
+        assert_eq!(found_as_newborn, found);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! A process that removed its environment cannot be found in the last case, and only then, unless an ancestor or the leader
 //! of its session has the cookie.
 
+mod chain;
 mod daemons;
 mod descendants;
 mod ending;

@@ -8,7 +8,7 @@ use crate::process::{Identity, ProcessRef};
 
 /// The living processes and their parents at one moment. A pid in it may belong to another process by now: the functions
 /// that return a [`ProcessRef`] check that.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProcessTable {
     /// The children of each process, by the pid of their parent.
     children: HashMap<u32, Vec<u32>>,

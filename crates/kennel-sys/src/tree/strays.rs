@@ -124,6 +124,7 @@ pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<
     let deadline = Instant::now() + AFTER_TERM + AFTER_KILL;
     let mut seen = BTreeSet::new();
     let mut asked = false;
+    let mut was_empty = false;
     loop {
         let mut strays = {
             let awaited = awaited();
@@ -153,8 +154,13 @@ pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<
         }
         let mut strays = descendants::kill_children(strays);
         if strays.is_empty() {
-            return Ok(seen.len());
+            // The kernel may miss a child that became ours during the look.
+            if std::mem::replace(&mut was_empty, true) {
+                return Ok(seen.len());
+            }
+            continue;
         }
+        was_empty = false;
         // On a busy machine a process may exit late: killed processes get their time in any case.
         let until = deadline.max(Instant::now() + AFTER_KILL);
         // Their children become ours as they exit: check again when they are gone.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
-use kennel_testkit::{DEADLINE, Scope, bin, count, on_each_kernel, skipped, wait_for};
+use kennel_testkit::{DEADLINE, Scope, bin, count, on_each_kernel, skipped, tool, wait_for};
 
 /// The whole ladder, quickly.
 const QUICK: [&str; 2] = ["50", "50"];

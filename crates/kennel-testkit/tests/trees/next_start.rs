@@ -36,6 +36,63 @@ fn rule_2_what_outlives_both_is_ended_by_the_next_start() {
     });
 }
 
+/// A server beside which processes fork and exit at once, for a few seconds at most. They count in a file.
+const CHAIN: &str = "
+import mmap, os, signal, sys, time
+with open(sys.argv[1], 'w+b') as f:
+    f.truncate(8)
+    count = mmap.mmap(f.fileno(), 8)
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        count[:] = (int.from_bytes(count[:], 'little') + 1).to_bytes(8, 'little')
+        if os.fork(): os._exit(0)
+    os._exit(0)
+sys.stdin.read()
+";
+
+#[test]
+fn rule_2_a_chain_of_processes_that_fork_and_exit_at_once_is_ended_by_the_next_start() {
+    let Some(python) = tool("python3") else {
+        return skipped("python3 is not installed");
+    };
+    for _ in 0..count(20) {
+        let scope = Scope::new("chain");
+        let file = scope.path("count");
+        let words = [
+            python.to_str().unwrap(),
+            "-c",
+            CHAIN,
+            file.to_str().unwrap(),
+        ];
+        let mut served = Served::start(&scope, SLOW, &words);
+        let links = || {
+            let count = std::fs::read(&file).ok()?;
+            Some(u64::from_le_bytes(count.try_into().ok()?))
+        };
+        wait_for("the chain is on its way", || {
+            links().filter(|&links| links > 20)
+        });
+        served.child.kill().unwrap();
+        served.warden().signal(Signal::KILL).unwrap();
+        served.child.wait().unwrap();
+        wait_for("the warden to end", || {
+            (!served.warden().is_alive()).then_some(())
+        });
+        // A start that is too slow on a busy machine keeps the record for the next one.
+        wait_for("a start that ends it", || {
+            next_start(&scope);
+            (records_left(&scope) == 0).then_some(())
+        });
+        let before = links();
+        let moment = Some(Duration::from_millis(200));
+        kennel_sys::events::sleep(&[], &[], moment).unwrap();
+        assert_eq!(links(), before, "it goes on, and nothing knows of it");
+    }
+}
+
 #[test]
 fn what_a_warden_was_writing_when_it_was_killed_goes_with_its_record() {
     let scope = Scope::new("half-written");

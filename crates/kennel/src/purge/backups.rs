@@ -8,9 +8,12 @@ use std::path::PathBuf;
 
 use super::inventory::Item;
 use crate::checked_dir::CheckedDir;
+use crate::wrap::lock::{LOCK, NotLocked, RecordsLock};
 use crate::wrap::places::Bases;
 use crate::wrap::splice;
 use crate::wrap::undo::Records;
+
+const BACKUPS: &str = "backups of configurations";
 
 #[derive(Debug, Default)]
 pub(super) struct Backups {
@@ -48,6 +51,9 @@ impl Backups {
             Ok(None) => {}
             Err(why) => backups.refusal = Some(why),
         }
+        if backups.wrapping.is_empty() {
+            backups.items.extend(lock_file(&records));
+        }
         backups.records = Some(records);
         backups
     }
@@ -63,7 +69,7 @@ impl Backups {
                 Some(_) if !self.wrapping.is_empty() => self.kept.push(path),
                 Some(bytes) => {
                     self.items.push(Item {
-                        group: "backups of configurations",
+                        group: BACKUPS,
                         bytes,
                         path,
                     });
@@ -101,11 +107,31 @@ impl Backups {
     }
 
     pub(super) fn remove(&self) -> Result<(), String> {
-        // Opened and checked again: the user took time to answer.
-        let judged = self.records.as_ref().map(Records::checked_dir);
-        let Some((kennels, dir)) = judged.transpose()?.flatten() else {
+        let Some(records) = &self.records else {
             return Ok(());
         };
+        // Opened and checked again: the user took time to answer.
+        let Some(kennels) = records.kennels_dir()? else {
+            return Ok(());
+        };
+        // Dropped last: it removes its own file.
+        let _lock = match self.items.is_empty() {
+            true => None,
+            false => lock(records)?,
+        };
+        let Some((_, dir)) = records.checked_dir()? else {
+            return Ok(());
+        };
+        if !self.names.is_empty() {
+            let bases = Bases::of_user();
+            let wrapping = bases.map(|bases| wrapping_configurations(&bases, records));
+            if let Some(path) = wrapping.iter().flatten().next() {
+                return Err(format!(
+                    "{} was wrapped in the meantime, so the backups of configurations are kept",
+                    path.display()
+                ));
+            }
+        }
         for name in &self.names {
             dir.remove_own_file(name)?;
         }
@@ -113,6 +139,26 @@ impl Backups {
         Records::remove_dirs_if_empty(&kennels);
         Ok(())
     }
+}
+
+/// Excludes `wrap` and `unwrap`. `None` if the file of the lock cannot be used: no `wrap` can take it either.
+fn lock(records: &Records) -> Result<Option<RecordsLock<'_>>, String> {
+    match RecordsLock::take(records, "kennel purge") {
+        Ok(lock) => Ok(Some(lock)),
+        Err(NotLocked::Unusable(_)) => Ok(None),
+        Err(error @ NotLocked::Held(_)) => Err(error.into_text()),
+    }
+}
+
+/// The file of the lock, which a `wrap` that was killed, or the last one, leaves.
+fn lock_file(records: &Records) -> Option<Item> {
+    let kennels = records.kennels_dir().ok()??;
+    let bytes = kennels.own_file(LOCK.as_ref())?;
+    Some(Item {
+        group: BACKUPS,
+        bytes,
+        path: kennels.path().join(LOCK),
+    })
 }
 
 fn joined(paths: &[PathBuf]) -> String {

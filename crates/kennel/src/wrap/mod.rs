@@ -2,7 +2,8 @@
 //!
 //! Every file is parsed into the positions of its servers' commands ([`entry`]), by its format ([`json`] and
 //! [`shapes`], [`toml`], [`yaml`]). The proposed change ([`plan`]) is a few edits ([`splice`]). They are shown
-//! ([`diff`]), written ([`write`](mod@write)), and recorded so that they can be undone ([`undo`]).
+//! ([`diff`]), written ([`write`](mod@write)), and recorded so that they can be undone ([`undo`]). One command at a time
+//! writes ([`lock`](mod@lock)), and reads and plans again once it is the one.
 
 mod anywhere;
 mod busy;
@@ -10,6 +11,7 @@ pub(crate) mod clients;
 mod diff;
 pub(crate) mod entry;
 mod json;
+pub(crate) mod lock;
 pub(crate) mod mask;
 pub(crate) mod places;
 pub(crate) mod plan;
@@ -37,6 +39,7 @@ use crate::sharing::ServersToml;
 use crate::stdout;
 use clients::{CLIENTS, Shape};
 use entry::{Entry, EntryId};
+use lock::{NotLocked, RecordsLock};
 use places::{Bases, FoundConfig};
 use plan::{Plan, Proposal, Row, Setting};
 use splice::KennelPrefix;
@@ -173,7 +176,13 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     }
     let consent = consent(args, &proposals.changes);
     if let Ok(true) = consent {
-        proposals.carry_out(&records);
+        let plan =
+            |found: &FoundConfig, source: &Source| planner(found, source, &records, &bases.home);
+        let again = |change: &Change| planned_again(change, &plan, &bases.home);
+        match lock(&records, wrapping) {
+            Ok(_lock) => proposals.carry_out(&records, &again),
+            Err(error) => proposals.fail(&error),
+        }
     }
     let reports = proposals.reports;
     if args.json {
@@ -247,11 +256,11 @@ impl Proposals {
         self.reports.push(report);
     }
 
-    /// Writes all changes, and reports those that fail.
-    fn carry_out(&mut self, records: &Records) {
+    /// Writes all changes, each planned `again`, and reports those that fail.
+    fn carry_out(&mut self, records: &Records, again: &dyn Fn(&Change) -> Result<Change, String>) {
         for (at, change) in &self.changes {
             let report = &mut self.reports[*at];
-            let written = carry_out(change, records);
+            let written = again(change).and_then(|change| carry_out(&change, records));
             if let Err(error) = &written {
                 crate::fail(&format!(
                     "{}: {error}; nothing was changed there",
@@ -262,6 +271,48 @@ impl Proposals {
             report.error = written.err();
         }
     }
+
+    /// Writes nothing, and reports why.
+    fn fail(&mut self, error: &str) {
+        crate::fail(&format!("{error}; nothing was changed"));
+        for (at, _) in &self.changes {
+            self.reports[*at].error = Some(error.to_owned());
+        }
+    }
+}
+
+/// Excludes other commands that write. Without a lock, `wrap` writes nothing. `unwrap` goes on if its file cannot be used: no
+/// `wrap` can take it either.
+fn lock(records: &Records, wrapping: bool) -> Result<Option<RecordsLock<'_>>, String> {
+    let who = if wrapping {
+        "kennel wrap"
+    } else {
+        "kennel unwrap"
+    };
+    match RecordsLock::take(records, who) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(NotLocked::Unusable(_)) if !wrapping => Ok(None),
+        Err(error) => Err(error.into_text()),
+    }
+}
+
+/// Reads a file and plans its change again, under the lock: its record may have changed since the first look. An error if the
+/// change is not the one that was shown.
+fn planned_again(
+    change: &Change,
+    plan: &dyn Fn(&FoundConfig, &Source) -> Result<Change, String>,
+    home: &Path,
+) -> Result<Change, String> {
+    let source = write::read(&change.found.path)?;
+    let again = plan(&change.found, &source)?;
+    let is_same = again.source.real() == change.source.real()
+        && again.source.text == change.source.text
+        && again.result == change.result;
+    if !is_same {
+        return Err("it was changed in the meantime; run the command again".to_owned());
+    }
+    obstacle(&again, home)?;
+    Ok(again)
 }
 
 /// A file, in the order in which it was found.

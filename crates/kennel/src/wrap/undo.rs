@@ -64,15 +64,24 @@ impl Records {
         &self.dir
     }
 
+    /// The directory that contains the directory of the records.
+    pub(super) fn kennels_path(&self) -> &Path {
+        self.dir.parent().expect("it was joined")
+    }
+
+    /// The same, opened, if it exists. It may not be a link or belong to another user.
+    pub(crate) fn kennels_dir(&self) -> Result<Option<CheckedDir>, String> {
+        let state = self.kennels_path().parent().expect("it was joined");
+        match CheckedDir::open(state)? {
+            Some(state) => state.subdir(RECORDS_DIR),
+            None => Ok(None),
+        }
+    }
+
     /// The directory of the records and its parent, if they exist. Neither may be a link or belong to another user; the
     /// error names the one that does.
     pub(crate) fn checked_dir(&self) -> Result<Option<(CheckedDir, CheckedDir)>, String> {
-        let kennels = self.dir.parent().expect("it was joined");
-        let state = kennels.parent().expect("it was joined");
-        let Some(state) = CheckedDir::open(state)? else {
-            return Ok(None);
-        };
-        let Some(kennels) = state.subdir(RECORDS_DIR)? else {
+        let Some(kennels) = self.kennels_dir()? else {
             return Ok(None);
         };
         let dir = kennels.subdir(WRAP)?;
@@ -91,9 +100,14 @@ impl Records {
         hex::is_text(hash, NAME) && (unfinished || EXTENSIONS.contains(&ending))
     }
 
+    /// Removes the directory of the records if it is empty.
+    pub(super) fn remove_dir_if_empty(kennels: &CheckedDir) {
+        kennels.remove_if_empty(WRAP);
+    }
+
     /// Removes the directory of the records and its parent if they are empty.
     pub(crate) fn remove_dirs_if_empty(kennels: &CheckedDir) {
-        kennels.remove_if_empty(WRAP);
+        Records::remove_dir_if_empty(kennels);
         let state = kennels.path().parent().map(CheckedDir::open);
         if let Some(Ok(Some(state))) = state {
             state.remove_if_empty(RECORDS_DIR);

@@ -1,5 +1,7 @@
 //! Files in Kennel's directories that are not Kennel's: they stay, and are named.
 
+use kennel_sys::lock::{Lock, Mode};
+
 use super::*;
 
 /// A directory of backups with one backup, and what is not Kennel's.
@@ -42,6 +44,37 @@ fn only_files_that_wrap_wrote_are_removed_and_the_others_are_named() {
         assert!(ended.stderr.contains(&named), "{named}: {}", ended.stderr);
     }
     assert!(scope.path("dear").exists());
+}
+
+#[test]
+fn the_lock_that_a_killed_wrap_left_is_removed_and_a_held_one_keeps_the_backups() {
+    use std::os::unix::fs::DirBuilderExt;
+    let scope = Scope::new("purge-wrap");
+    let dir = scope.path("home/.local/state/kennel");
+    let private = || {
+        let mut private = std::fs::DirBuilder::new();
+        let private = private.recursive(true).mode(0o700);
+        private.create(dir.join("wrap")).unwrap();
+        RuntimeDir::open(&dir).unwrap().unwrap()
+    };
+    let backup = dir.join("wrap/0123456789abcdef.backup");
+    let lock = Lock::acquire(&private(), "wrap.lock", Mode::Exclusive).unwrap();
+    std::fs::write(&backup, "{}").unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    let holder = format!("pid {}", std::process::id());
+    assert!(ended.stderr.contains(&holder), "{}", ended.stderr);
+    assert!(backup.exists());
+    lock.release();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(!dir.exists());
+
+    private();
+    std::fs::write(dir.join("wrap.lock"), "").unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(!dir.exists());
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod edited;
 mod fixtures;
 mod forged;
 mod large;
+mod meanwhile;
 mod places;
 mod project;
 mod round_trip;

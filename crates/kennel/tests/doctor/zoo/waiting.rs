@@ -127,4 +127,22 @@ pub(super) const SHAPES: &[Shape] = &[
         "r, w = os.pipe(); ready(); os.write(w, bytes(1 << 20))",
         "in which servers do not wait",
     ),
+    (
+        // Whoever has a job maps the file for a moment.
+        "worker that waits for jobs at a futex in a mapped file",
+        "f = open(base, 'w+b'); f.truncate(4096); m = keep(mmap.mmap(f.fileno(), 4096)); f.close(); ready(); futex(m)",
+        "at a futex in shared memory",
+    ),
+    (
+        "worker that waits in a thread at a futex in a mapped file that it may only read",
+        "f = open(base, 'w+b'); f.truncate(4096); f.close(); f = open(base, 'rb'); \
+        libc.mmap.restype = ctypes.c_void_p; at = libc.mmap(None, 4096, 1, 1, f.fileno(), ctypes.c_long(0)); \
+        f.close(); thread(lambda: futex_at(at))",
+        "at a futex in shared memory",
+    ),
+    (
+        "job that waits at a futex in shared memory without a name, as of a lock of its workers",
+        "m = keep(mmap.mmap(-1, 4096)); thread(lambda: futex(m))",
+        "at a futex in shared memory",
+    ),
 ];
