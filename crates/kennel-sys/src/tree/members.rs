@@ -15,11 +15,13 @@
 //! Never a member: a process with the cookie of another tree, and a descendant of a living warden.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 use std::{fmt, io};
 
 use super::daemons::{is_daemon, is_warden, tree_to_start};
 use super::mark::TreeMark;
 use super::process_table::{ProcessTable, Step};
+use crate::events;
 use crate::os;
 use crate::process::ProcessRef;
 
@@ -43,6 +45,21 @@ impl Mark {
             None => Mark::None,
         }
     }
+}
+
+/// How often a process shows no command line before it counts as ending: while it executes a program, it shows none either.
+const LOOKS_AT_PARENT: u32 = 5;
+/// Time between these looks: most programs are executed in less.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
+
+/// Whether a process shows no command line. Waits if so.
+fn shows_nothing(pid: u32) -> bool {
+    let shows_nothing = os::command_line(pid).is_none();
+    if shows_nothing {
+        // Without the wait, this is one more look.
+        let _ = events::sleep(&[], &[], Some(BETWEEN_LOOKS));
+    }
+    shows_nothing
 }
 
 /// The living members of a tree whose warden is dead.
@@ -221,7 +238,7 @@ impl Table<'_> {
                 && os::session_of(parent).is_some_and(|session| session != stat.session)
         };
         // A process that is ending shows no environment any more. Its children are adopted in a moment.
-        let is_ending = || os::command_line(parent).is_none();
+        let is_ending = || (0..LOOKS_AT_PARENT).all(|_| shows_nothing(parent));
         // The subreaper of an app that was often killed is an ancestor of the app's next start.
         os::is_reaper(parent)
             || os::is_kennel(parent)
