@@ -226,7 +226,7 @@ impl ClientMemory {
     }
 }
 
-/// Whether a client's unread bytes exceed [`MAX_UNREAD`]. Then it is disconnected if it [is stalled](is_stalled), even
+/// Whether a client's unread bytes exceed `MAX_UNREAD`. Then it is disconnected if it [is stalled](is_stalled), even
 /// if memory is not short. The only client of a server is not: it holds up the server instead.
 pub fn has_much_unread(unread: usize) -> bool {
     unread > MAX_UNREAD
