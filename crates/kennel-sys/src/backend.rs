@@ -42,7 +42,7 @@ macro_rules! functions {
 
 /// The access mode of a descriptor of another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum AccessMode {
     Read,
     Write,
 }
@@ -104,7 +104,7 @@ functions! {
     fd_identity(u32, u32) -> io::Result<(u64, u64)> = unsupported();
     stream_identity(u32, u32) -> Option<(u64, u64)> = None;
     holds_file(u32, &[(u64, u64)]) -> io::Result<bool> = unsupported();
-    holds_file_with(u32, (u64, u64), Access) -> io::Result<bool> = unsupported();
+    holds_file_with(u32, (u64, u64), AccessMode) -> io::Result<bool> = unsupported();
 
     sockets_of(u32) -> io::Result<Vec<u64>> = unsupported();
     tcp_sockets(&Query) -> io::Result<Vec<TcpSocket>> = unsupported();

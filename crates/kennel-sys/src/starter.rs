@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use crate::backend::Access;
+use crate::backend::AccessMode;
 use crate::os;
 use crate::peer::Peer;
 use crate::process::{Identity, ProcessRef};
@@ -130,7 +130,7 @@ impl Origin {
 /// The other ends of our stdin and stdout.
 struct FarEnds {
     /// Pipes, with the access mode of the far end: write for our stdin, read for our stdout.
-    pipes: Vec<((u64, u64), Access)>,
+    pipes: Vec<((u64, u64), AccessMode)>,
     /// The inodes of sockets.
     sockets: Vec<u64>,
 }
@@ -138,8 +138,8 @@ struct FarEnds {
 impl FarEnds {
     fn of_this_process() -> FarEnds {
         let ours = [
-            (rustix::stdio::stdin(), Access::Write),
-            (rustix::stdio::stdout(), Access::Read),
+            (rustix::stdio::stdin(), AccessMode::Write),
+            (rustix::stdio::stdout(), AccessMode::Read),
         ];
         let mut ends = FarEnds {
             pipes: Vec::new(),
@@ -165,7 +165,7 @@ impl FarEnds {
     /// Whether a process has one of them open. A process with hidden descriptors counts as not having them.
     fn are_held_by(&self, process: &ProcessRef) -> bool {
         let pid = process.pid();
-        let pipe = |(pipe, access): &((u64, u64), Access)| {
+        let pipe = |(pipe, access): &((u64, u64), AccessMode)| {
             os::holds_file_with(pid, *pipe, *access).unwrap_or(false)
         };
         let held = self.pipes.iter().any(pipe) || {

@@ -103,6 +103,16 @@ impl Served {
         told
     }
 
+    /// Kills the warden; the served process ends its strays.
+    fn lose_warden(&mut self) {
+        self.warden.signal(Signal::KILL).unwrap();
+        let told = self.told();
+        assert!(
+            told.iter().any(|line| line.starts_with("strays ")),
+            "{told:?}"
+        );
+    }
+
     fn kill_both(&mut self) {
         self.child.kill().unwrap();
         self.warden.signal(Signal::KILL).unwrap();
@@ -271,12 +281,7 @@ fn a_killed_wardens_services_are_no_strays_if_others_use_them() {
         let place = places(&scope)[0].clone();
         let mut served = Served::start(scope, &place, &[], |_| {});
         let user = used.then(|| served.user());
-        served.warden.signal(Signal::KILL).unwrap();
-        let told = served.told();
-        assert!(
-            told.iter().any(|line| line.starts_with("strays ")),
-            "{told:?}"
-        );
+        served.lose_warden();
         assert_eq!(served.backend_lives(), used);
         served.next_start();
         assert_eq!(served.backend_lives(), used);
@@ -295,12 +300,7 @@ fn a_killed_wardens_services_are_spared_without_a_record_of_its_tree() {
         for record in std::fs::read_dir(served.scope.path("trees")).unwrap() {
             std::fs::remove_file(record.unwrap().path()).unwrap();
         }
-        served.warden.signal(Signal::KILL).unwrap();
-        let told = served.told();
-        assert!(
-            told.iter().any(|line| line.starts_with("strays ")),
-            "{told:?}"
-        );
+        served.lose_warden();
         assert_eq!(served.backend_lives(), used);
         user.into_iter().for_each(let_go);
     }

@@ -24,7 +24,7 @@ pub(crate) struct CheckedDir {
 
 impl CheckedDir {
     /// Opens the directory at `path`; `None` if it does not exist. Every directory on the way, and every link that is
-    /// followed, must belong to this user or root. The error names the one that does not.
+    /// followed, must belong to this user or root. The error names the directory that does not.
     pub(crate) fn open(path: &Path) -> Result<Option<CheckedDir>, String> {
         let mut parents = vec![CheckedDir::root()?];
         let mut steps = steps(path);

@@ -116,7 +116,7 @@ fn is_structured(line: &[u8]) -> bool {
 /// The members recovered from a malformed line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecoveredFields {
-    /// The id as spelled, if there is exactly one that a response can contain.
+    /// The id as spelled, if exactly one id was found and a response can contain it.
     pub(crate) id: Option<String>,
     /// All ids that can be answered. Which of several is meant is unknown.
     pub(crate) ids: Vec<String>,

@@ -104,7 +104,7 @@ mod tests {
 
     use super::super as os;
     use super::*;
-    use crate::backend::Access;
+    use crate::backend::AccessMode;
     use crate::confinement::Confinement;
     use crate::lock::{self, Probe};
     use crate::process::ProcessRef;
@@ -203,7 +203,7 @@ mod tests {
         assert!(held.expect("we may look"));
         let other = (file.0, file.1 + 1);
         let held = hung.answers("holds_file_with", move |pid| {
-            os::holds_file_with(pid, other, Access::Read)
+            os::holds_file_with(pid, other, AccessMode::Read)
         });
         assert!(!held.expect("we may look"));
         hung.answers("its program", os::is_kennel);

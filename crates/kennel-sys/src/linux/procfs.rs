@@ -14,7 +14,7 @@ use rustix::fs::FileType;
 
 use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, inode, registered_files};
-use crate::backend::Access;
+use crate::backend::AccessMode;
 use crate::process::ProcessStat;
 
 /// Maximum number of attempts to read about a process that the kernel knows.
@@ -329,11 +329,11 @@ fn is_registered(ring: Descriptor, file: &CachedStat, files: &[(u64, u64)]) -> b
 }
 
 /// Whether a process has `file` open for `access`; an error if its descriptors cannot be read.
-pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io::Result<bool> {
+pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: AccessMode) -> io::Result<bool> {
     // The mode of the link shows the access mode of the descriptor.
     let bit = match access {
-        Access::Read => 0o400,
-        Access::Write => 0o200,
+        AccessMode::Read => 0o400,
+        AccessMode::Write => 0o200,
     };
     for path in descriptors(pid)?.into_iter().map(Descriptor::path) {
         // Of the link itself, which is a file of `/proc`.

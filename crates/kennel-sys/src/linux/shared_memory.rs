@@ -174,20 +174,20 @@ mod tests {
         let shared = |path: &str| Some(Memory::Shared(path.to_owned()));
         for (line, memory) in [
             (
-                "7f00-7f10 rw-s 0 fe:00 3   /home/me/a queue",
-                shared("/home/me/a queue"),
+                "7f00-7f10 rw-s 0 fe:00 3   /data/a queue",
+                shared("/data/a queue"),
             ),
             (
-                "7f00-7f10 r--s 0 fe:00 3   /home/me/queue",
-                shared("/home/me/queue"),
+                "7f00-7f10 r--s 0 fe:00 3   /data/queue",
+                shared("/data/queue"),
             ),
             (
                 "7f00-7f10 rw-s 0 00:01 9   /dev/zero (deleted)",
                 shared("/dev/zero (deleted)"),
             ),
             (
-                "7f00-7f10 r--p 0 fe:00 3   /home/me/queue",
-                shared("/home/me/queue"),
+                "7f00-7f10 r--p 0 fe:00 3   /data/queue",
+                shared("/data/queue"),
             ),
             (
                 "7f00-7f10 rw-p 0 fe:00 3   /usr/lib/x.so",
@@ -195,8 +195,8 @@ mod tests {
             ),
             ("7f00-7f10 rw-p 0 00:00 0", Some(Memory::Own)),
             ("7f00-7f10 rw-p 0 00:00 0   [stack]", Some(Memory::Own)),
-            ("7f04-7f10 rw-s 0 fe:00 3   /home/me/queue", None),
-            ("7e00-7f02 rw-s 0 fe:00 3   /home/me/queue", None),
+            ("7f04-7f10 rw-s 0 fe:00 3   /data/queue", None),
+            ("7e00-7f02 rw-s 0 fe:00 3   /data/queue", None),
             ("", None),
         ] {
             assert_eq!(memory_if_at(line, 0x7f02), memory, "{line}");
@@ -212,7 +212,7 @@ mod tests {
             ("00:1a 12", "/dev/shm/a b")
         );
         assert!(named.has_name() && named.writable);
-        let read = shared_mapping("1-2 r--s 0 fe:00 3 /home/me/ring").expect("shared memory");
+        let read = shared_mapping("1-2 r--s 0 fe:00 3 /data/ring").expect("shared memory");
         assert!(!read.writable);
         for (line, name) in [
             ("1-2 rw-s 0 00:01 3 /SYSV0000002a (deleted)", Some(true)),
@@ -220,7 +220,7 @@ mod tests {
             ("1-2 rw-s 0 00:01 3 /SYSV00000000 (deleted)", Some(false)),
             ("1-2 rw-s 0 00:1a 3 /dev/shm/a (deleted)", Some(false)),
             ("1-2 rw-s 0 00:01 3 /memfd:x (deleted)", Some(false)),
-            ("1-2 rw-s 0 fe:00 3 /home/me/db-shm", Some(false)),
+            ("1-2 rw-s 0 fe:00 3 /data/db-shm", Some(false)),
             ("1-2 r--s 0 fe:00 3 /usr/lib/locale/x", Some(false)),
             ("1-2 r--s 0 00:1a 3 /dev/shm/a", Some(true)),
             ("1-2 rw-p 0 fe:00 3 /usr/lib/x.so", None),

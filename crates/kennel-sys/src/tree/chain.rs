@@ -1,6 +1,6 @@
-//! Chains: processes of an abandoned tree of which each forks and exits at once. Every look at the process table lists a
-//! process that is gone when its turn comes, so a look that finds nothing proves nothing. A chain always has a process that
-//! has just been born: the kernel tells the pid that it gave last.
+//! Chains: processes of an abandoned tree, each of which forks and exits at once. A list of all processes contains a process
+//! of the chain that has exited before it is checked, so an empty result proves nothing. But a chain always has a process that
+//! has just started, and the kernel tells the pid that it gave last.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,12 +12,13 @@ use super::members::{Newborn, Newborns};
 use crate::os;
 use crate::process::Identity;
 
-/// Time without a new process of the tree after which it has none. One that sleeps for longer is found in the process table.
-const QUIET: Duration = Duration::from_millis(30);
+/// Time without a new process of the tree after which the chase ends. A process that sleeps for longer is found in the process
+/// table.
+const QUIET_TIME: Duration = Duration::from_millis(30);
 /// Maximum time to chase a chain.
 const MAX_CHASE: Duration = Duration::from_secs(2);
-/// Maximum number of the newest processes to check at once. A chain has forked on while others are checked.
-const NEWEST: u32 = 3;
+/// Maximum number of new processes to check at once: while older ones are checked, the chain forks on.
+const MAX_CHECKED: u32 = 3;
 
 /// The result of a chase.
 pub(super) struct Chase {
@@ -27,10 +28,10 @@ pub(super) struct Chase {
     pub(super) is_over: bool,
 }
 
-/// Kills the processes of the abandoned tree `cookie` that start now, until there are none for a moment. Each is a member of
-/// the tree by the proof that `members` requires.
+/// Kills the processes of the abandoned tree `cookie` that start now, until none starts for [`QUIET_TIME`]. `members` confirms
+/// each of them as a member of the tree.
 ///
-/// The kernel offers no event for a fork of another process, so this asks again and again.
+/// Polls, because the kernel has no event for a fork of another process.
 pub(super) fn end(cookie: &str) -> io::Result<Chase> {
     let newborns = Newborns::of(cookie)?;
     let mut chase = Chase {
@@ -40,7 +41,7 @@ pub(super) fn end(cookie: &str) -> io::Result<Chase> {
     let deadline = Instant::now() + MAX_CHASE;
     let mut last_seen = Instant::now();
     let mut before = os::newest_pid()?;
-    while last_seen.elapsed() < QUIET {
+    while last_seen.elapsed() < QUIET_TIME {
         if Instant::now() >= deadline {
             chase.is_over = false;
             break;
@@ -48,7 +49,7 @@ pub(super) fn end(cookie: &str) -> io::Result<Chase> {
         let newest = os::newest_pid()?;
         // After the largest pid, small ones follow.
         let first = match before < newest {
-            true => newest.saturating_sub(NEWEST - 1).max(before + 1),
+            true => newest.saturating_sub(MAX_CHECKED - 1).max(before + 1),
             false => newest,
         };
         let is_new = newest != before;

@@ -69,6 +69,7 @@ impl DaemonState {
         if self.memory.borrow_mut().counted(held, now) {
             release_free_memory();
         }
+        // While the engine handles something, it is counted again soon.
         if self.is_short_of_memory()
             && let Ok(mut engine) = self.engine.try_borrow_mut()
         {

@@ -77,17 +77,17 @@ impl Drop for Chunk {
     }
 }
 
-/// A chunk in one queue.
+/// A chunk in a queue, which counts as memory of the queue.
 #[derive(Debug)]
-struct Entry(Rc<Chunk>);
+struct QueueEntry(Rc<Chunk>);
 
-impl Entry {
+impl QueueEntry {
     /// Bytes of an entry: a queue may have as much room again, and many have short chunks in common.
-    const MEMORY: usize = 2 * size_of::<Entry>();
+    const MEMORY: usize = 2 * size_of::<QueueEntry>();
 
-    fn new(chunk: Rc<Chunk>) -> Entry {
-        QUEUED.set(QUEUED.get() + Entry::MEMORY);
-        Entry(chunk)
+    fn new(chunk: Rc<Chunk>) -> QueueEntry {
+        QUEUED.set(QUEUED.get() + QueueEntry::MEMORY);
+        QueueEntry(chunk)
     }
 
     /// Its line, if it is in no other queue.
@@ -98,9 +98,9 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
-        QUEUED.set(QUEUED.get() - Entry::MEMORY);
+        QUEUED.set(QUEUED.get() - QueueEntry::MEMORY);
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueuedChunks {
     /// The first chunk stays until all of it is written.
-    chunks: VecDeque<Entry>,
+    chunks: VecDeque<QueueEntry>,
     /// How much of the first chunk is written.
     done: usize,
     /// Bytes that are not written.
@@ -162,7 +162,7 @@ impl Queue {
                 let length = unwritten.len();
                 waiting
                     .chunks
-                    .push_back(Entry::new(Chunk::new(unwritten.into())));
+                    .push_back(QueueEntry::new(Chunk::new(unwritten.into())));
                 queue.chunk_queued(&mut waiting, length);
             }
         }
@@ -224,7 +224,7 @@ impl Queue {
             waiting.done = if length > 0 { line.len() - length } else { 0 };
         }
         if length > 0 {
-            waiting.chunks.push_back(Entry::new(Chunk::new(line)));
+            waiting.chunks.push_back(QueueEntry::new(Chunk::new(line)));
             self.chunk_queued(&mut waiting, length);
         } else {
             recycle(Some(line));
@@ -240,7 +240,7 @@ impl Queue {
             waiting.done = if length > 0 { chunk.len() - length } else { 0 };
         }
         if length > 0 {
-            waiting.chunks.push_back(Entry::new(Rc::clone(chunk)));
+            waiting.chunks.push_back(QueueEntry::new(Rc::clone(chunk)));
             self.chunk_queued(&mut waiting, length);
         }
     }
@@ -347,7 +347,7 @@ impl Queue {
             let written = waiting.chunks.pop_front();
             waiting.done = 0;
             drop(waiting);
-            recycle(written.and_then(Entry::into_line));
+            recycle(written.and_then(QueueEntry::into_line));
         }
     }
 }
@@ -467,7 +467,7 @@ mod tests {
             queue.push(b"two");
         }
         drop(chunk);
-        let entries = 9 * Entry::MEMORY;
+        let entries = 9 * QueueEntry::MEMORY;
         assert_eq!(queued_bytes() - before, 3 * MAX_BATCH + 1 + 3 * 8 + entries);
         for queue in &queues {
             assert_eq!(queue.len(), 3 * MAX_BATCH + 9);

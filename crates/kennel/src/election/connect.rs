@@ -17,7 +17,7 @@ pub(super) enum ConnectAttempt {
     Connected(DaemonConnection),
     /// A process listens, but the queue of its socket is full.
     Busy,
-    /// No process listens, or one that is not the daemon.
+    /// No process listens, or the listening process is not the daemon.
     Absent,
 }
 

@@ -1,8 +1,8 @@
 //! Finds or starts the daemon of a key: one daemon per key, however many shims try at once (rule 1).
 //!
 //! [`kennel_core::election`] decides the next step and when to give up. The [driver] carries the steps out: it
-//! [connects](connect), takes locks, sends the [hello], [starts](spawn) a daemon, and kills one that is [stuck] or was
-//! stopped [before it was ready](starting).
+//! [connects](connect), takes locks, sends the [hello], [starts](spawn) a daemon, and kills a daemon that is [stuck] or
+//! was stopped [before it was ready](starting).
 //!
 //! Three things are polled within a deadline, because the kernel has no event for them (rule 10): a lock that another process
 //! holds, a socket whose queue is full, and a daemon that may be stuck. Therefore an election runs on a separate thread, and

@@ -233,8 +233,8 @@ struct Shim {
     from_app: Inbox,
     to_app: Outbox,
     /// Bytes read from the daemon while the output queue for the app was full, minus the bytes that the app read since.
-    /// The daemon's output is read as slowly as the app reads it: rare large reads would make the daemon take this client
-    /// for one that does not read.
+    /// The daemon's output is read as slowly as the app reads it: after rare large reads, the daemon would disconnect this
+    /// client because it does not read.
     read_ahead: usize,
     to_stderr: StderrQueue,
 

@@ -459,7 +459,7 @@ impl MemoryUse {
     }
 }
 
-/// The connection to refuse if too many have not sent their first line: the one that arrived first.
+/// The connection to refuse if too many have not sent their first line: the oldest of them.
 pub fn excess_unadmitted(mut unadmitted: impl Iterator<Item = ClientId>) -> Option<ClientId> {
     let first = unadmitted.next()?;
     (unadmitted.count() >= MAX_UNADMITTED).then_some(first)
